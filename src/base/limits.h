@@ -1,0 +1,46 @@
+/*
+ * Every limit of the product, with its reason. A limit passed is an ordinary, tested error; nothing
+ * grows without one. Lengths of text are in Unicode scalars where the name says so, else in bytes.
+ */
+#ifndef SF_BASE_LIMITS_H
+#define SF_BASE_LIMITS_H
+
+/* Identity strings (CCS note 3.1, OP-55; allocator A-19). */
+#define SF_LIMIT_IDEMPOTENCY_KEY_SCALARS   128
+#define SF_LIMIT_CORRELATION_ID_SCALARS    128
+#define SF_LIMIT_CLIENT_ID_SCALARS         256
+#define SF_LIMIT_PRINCIPAL_SUBJECT_SCALARS 256
+#define SF_LIMIT_NAME_SCALARS              128
+#define SF_LIMIT_SCHEMA_TOKEN_SCALARS      64
+
+/* Object store: S3's key limit, and a bound on one control object, far above the largest we write.
+ */
+#define SF_LIMIT_OBJECT_KEY_BYTES  1024
+#define SF_LIMIT_OBJECT_BYTES      (64u << 20)
+#define SF_LIMIT_LIST_PAGE_ENTRIES 1000
+
+/* gRPC: one message, the metadata of one call, calls of one connection, bytes held for peers. */
+#define SF_LIMIT_RPC_MESSAGE_BYTES     (8u << 20)
+#define SF_LIMIT_RPC_METADATA_BYTES    (16u << 10)
+#define SF_LIMIT_RPC_STREAMS_PER_CONN  256
+#define SF_LIMIT_RPC_CONN_BUDGET_BYTES (32u << 20)
+#define SF_LIMIT_RPC_PROC_BUDGET_BYTES (256u << 20)
+#define SF_LIMIT_RPC_CONNECTIONS       4096
+#define SF_LIMIT_RPC_ARENA_BYTES       (48u << 20) /* one call: message, unpacked form and answer */
+
+/* Protobuf scan before unpack: recursion, elements and memory that one message may claim. */
+#define SF_LIMIT_PB_DEPTH    64
+#define SF_LIMIT_PB_ELEMENTS (1u << 20)
+
+/* Allocator: the ceiling a collection's policy may ask for. */
+#define SF_LIMIT_ALLOC_PLAN_ITEMS 65536
+
+/* Ingest: rows and body bytes of one batch; one document. */
+#define SF_LIMIT_BATCH_ENTRIES  65536
+#define SF_LIMIT_DOCUMENT_BYTES (4u << 20)
+
+/* Pagination (OP-51). */
+#define SF_LIMIT_PAGE_SIZE_DEFAULT 100
+#define SF_LIMIT_PAGE_SIZE_MAX     1000
+
+#endif

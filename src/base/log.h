@@ -1,0 +1,46 @@
+/*
+ * Structured log: one line an event, `ts level event key=value ...`, ids first, values quoted where
+ * needed. Event names come from docs/operations/log-events.md. Secrets never; hot paths log
+ * summaries only. Any thread; a line is written with one write(2) to stderr or the configured file.
+ */
+#ifndef SF_BASE_LOG_H
+#define SF_BASE_LOG_H
+
+#include "base/view.h"
+
+enum sf_log_level { SF_LOG_DEBUG, SF_LOG_INFO, SF_LOG_WARN, SF_LOG_ERROR };
+
+/* One key with its formatted value; built by the SF_KV macros. */
+struct sf_log_kv {
+    const char *key; /* static text */
+    enum { SF_KV_TYPE_STR, SF_KV_TYPE_VIEW, SF_KV_TYPE_U64, SF_KV_TYPE_I64 } type;
+    union {
+        const char *str;     /* NUL-terminated, NULL prints as empty */
+        struct sf_view view; /* UTF-8 */
+        uint64_t u64;
+        int64_t i64;
+    } value;
+};
+
+#define SF_KV_STR(k, v) ((struct sf_log_kv){.key = (k), .type = SF_KV_TYPE_STR, .value.str = (v)})
+#define SF_KV_VIEW(k, v)                                                                           \
+    ((struct sf_log_kv){.key = (k), .type = SF_KV_TYPE_VIEW, .value.view = (v)})
+#define SF_KV_U64(k, v) ((struct sf_log_kv){.key = (k), .type = SF_KV_TYPE_U64, .value.u64 = (v)})
+#define SF_KV_I64(k, v) ((struct sf_log_kv){.key = (k), .type = SF_KV_TYPE_I64, .value.i64 = (v)})
+
+/* Lowest level that is written (default INFO). */
+void sf_log_set_level(enum sf_log_level level);
+
+/* Sends lines to file descriptor `fd` (default 2); -1 drops them (tests, simulator). */
+void sf_log_set_fd(int fd);
+
+/* Writes one event with `count` pairs. */
+void sf_log_write(enum sf_log_level level, const char *event, const struct sf_log_kv *pairs,
+                  size_t count);
+
+/* SF_LOG(INFO, "alloc_group_committed", SF_KV_U64("namespace_id", id), ...): at least one pair. */
+#define SF_LOG(level, event, ...)                                                                  \
+    sf_log_write(SF_LOG_##level, (event), (struct sf_log_kv[]){__VA_ARGS__},                       \
+                 sizeof((struct sf_log_kv[]){__VA_ARGS__}) / sizeof(struct sf_log_kv))
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * Serial lanes: blocking work that must run one after another within a lane while lanes run in
+ * parallel, on a bounded worker pool. CCS commands run here. Workers wait only through sf_waiter,
+ * so that the simulator can run the same code with one runnable task at a time and own the
+ * interleaving. Never hold a mutex across sf_waiter_wait.
+ */
+#ifndef SF_EXEC_SCHED_H
+#define SF_EXEC_SCHED_H
+
+#include "base/err.h"
+#include "exec/loop.h"
+
+struct sf_sched;
+
+/* One-shot gate: one task waits, anyone wakes. Lives on the waiting task's stack. */
+struct sf_waiter {
+    struct sf_sched *sched; /* who blocks and wakes; NULL = plain thread (condition variable) */
+    void *impl[16];         /* private to the implementation */
+};
+
+struct sf_sched_vtable {
+    enum sf_err (*submit)(struct sf_sched *sched, uint64_t lane_key, struct sf_task *task);
+    void (*waiter_init)(struct sf_sched *sched, struct sf_waiter *waiter);
+    void (*waiter_wait)(struct sf_sched *sched, struct sf_waiter *waiter);
+    void (*waiter_wake)(struct sf_sched *sched, struct sf_waiter *waiter);
+    void (*waiter_fini)(struct sf_sched *sched, struct sf_waiter *waiter);
+};
+
+struct sf_sched {
+    const struct sf_sched_vtable *vtable; /* never NULL */
+    struct sf_clock *clock;               /* time for deadlines */
+};
+
+/* Queues `task` on lane `lane_key`. Tasks of one lane run one after another in submit order. Any
+ * thread. Errors: SF_ERR_FULL (the pool's bound on queued tasks), SF_ERR_STOPPED (draining); then
+ * the task never runs. */
+SF_MUST_USE static inline enum sf_err sf_sched_submit(struct sf_sched *sched, uint64_t lane_key,
+                                                      struct sf_task *task)
+{
+    return sched->vtable->submit(sched, lane_key, task);
+}
+
+/* `sched` NULL makes a waiter for a plain thread (CLI, HTTP worker). */
+void sf_waiter_init(struct sf_waiter *waiter, struct sf_sched *sched);
+
+/* Blocks the calling task until sf_waiter_wake was called (before or after); returns once per wake.
+ */
+void sf_waiter_wait(struct sf_waiter *waiter);
+
+/* Opens the gate; any thread; the waiter may be gone as soon as this returns on the other side, so
+ * touch it no more. */
+void sf_waiter_wake(struct sf_waiter *waiter);
+
+void sf_waiter_fini(struct sf_waiter *waiter);
+
+struct sf_pool_options {
+    unsigned workers;        /* threads, >= 1 */
+    size_t max_queued_tasks; /* over all lanes; the next submit gets SF_ERR_FULL */
+};
+
+/* Production implementation: a pool of threads. */
+struct sf_sched *sf_pool_new(const struct sf_pool_options *options, struct sf_clock *clock);
+
+/* Refuses new tasks, runs what is queued, joins the threads, frees. NULL is fine. */
+void sf_pool_destroy(struct sf_sched *pool);
+
+#endif
