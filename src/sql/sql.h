@@ -1,0 +1,134 @@
+/*
+ * Projection databases: a blocking interface for worker tasks and tools, with SQLite behind it. A
+ * database has one writer connection and some readers; whoever needs one acquires it, waits its
+ * turn through an sf_waiter (so the simulator owns the order), and releases it. A projection is
+ * never the truth: any database may be dropped and rebuilt (protocols.md section 2).
+ *
+ * SQL text is the portable subset: `?1` placeholders, `INSERT ... ON CONFLICT`, BIGINT, TEXT, BLOB.
+ * Text compares byte for byte (BINARY collation; nothing else is used).
+ *
+ * Unsigned 64-bit columns are BIGINT holding the value minus 2^63: lossless, sorts as the unsigned
+ * numbers do, MIN/MAX and `c = c + 1` work. A literal in SQL text would be off by 2^63, so values
+ * of such columns are always bound (sf_sql_bind_u64) and read (sf_sql_col_u64); in the sqlite3
+ * shell add 9223372036854775808 to read one. Small numbers and enums may use the i64 pair, plain.
+ *
+ * SQLite runs in WAL mode with synchronous=NORMAL: a power cut may take back the last
+ * transactions, whole and in order; a killed process loses none that was committed.
+ */
+#ifndef SF_SQL_SQL_H
+#define SF_SQL_SQL_H
+
+#include "base/diag.h"
+#include "base/view.h"
+#include "exec/sched.h"
+
+struct sf_sql;      /* a database, or a further handle on one */
+struct sf_sql_conn; /* an acquired connection */
+struct sf_sql_stmt; /* a prepared statement of a connection, kept in its cache */
+
+/* One step of the schema. Versions are 1, 2, 3, ... in order; a released step never changes. */
+struct sf_sql_migration {
+    uint32_t version; /* 1-based, dense */
+    const char *name; /* short, for the migrations table */
+    const char *sql;  /* statements separated by ';' */
+};
+
+/* Hooks around a commit; the simulator and the tests fail or crash there. */
+struct sf_sql_faults {
+    /* SF_OK, or the transaction is rolled back and sf_sql_commit returns this. NULL = none. */
+    enum sf_err (*before_commit)(struct sf_sql_faults *faults);
+    /* SF_OK, or sf_sql_commit returns this although the rows stand. NULL = none. */
+    enum sf_err (*after_commit)(struct sf_sql_faults *faults);
+};
+
+struct sf_sql_options {
+    const char *path; /* database file, made when absent; NULL = in memory, gone with the handle */
+    const struct sf_sql_migration *migrations; /* in order; must outlive the open call only */
+    size_t migration_count;                    /* >= 1 */
+    unsigned readers;                          /* reader connections, 0 = 2; ignored in memory,
+                                                  where readers take turns with the writer */
+    struct sf_sql_faults *faults;              /* NULL in production */
+};
+
+/* Opens the database and brings its schema up to date. Blocks. Errors: SF_ERR_CONFIG (the schema is
+ * newer than this binary, or its history is another one: the message says which), SF_ERR_CORRUPT,
+ * SF_ERR_IO. */
+SF_MUST_USE enum sf_err sf_sql_open(const struct sf_sql_options *options, struct sf_diag *diag,
+                                    struct sf_sql **out_db);
+
+/* A further handle on the same database with its own faults (NULL for none): a second process of
+ * the simulator that shares the projection. Close it like the first; the database goes with the
+ * last handle. */
+struct sf_sql *sf_sql_share(struct sf_sql *db, struct sf_sql_faults *faults);
+
+/* Closes a handle; its connections have been released. NULL is fine. */
+void sf_sql_close(struct sf_sql *db);
+
+/* Schema version that stands in the database: that of the last migration. */
+uint32_t sf_sql_schema_version(const struct sf_sql *db);
+
+enum sf_sql_mode {
+    SF_SQL_READ, /* a snapshot as of the first read after sf_sql_begin; never blocks the writer */
+    SF_SQL_WRITE /* the one writer */
+};
+
+/* Takes a connection, waiting in turn on `sched` (NULL = plain thread). Cannot fail. Do not take a
+ * second one while holding one. */
+struct sf_sql_conn *sf_sql_acquire(struct sf_sql *db, struct sf_sched *sched,
+                                   enum sf_sql_mode mode);
+
+/* Gives the connection back; an open transaction is rolled back. NULL is fine. */
+void sf_sql_release(struct sf_sql_conn *conn);
+
+/* Starts a transaction: BEGIN IMMEDIATE on the writer, a snapshot on a reader. Errors:
+ * SF_ERR_UNAVAILABLE, SF_ERR_CORRUPT. */
+SF_MUST_USE enum sf_err sf_sql_begin(struct sf_sql_conn *conn, struct sf_diag *diag);
+
+/* Ends it. Errors: SF_ERR_UNAVAILABLE (rolled back: nothing stands), SF_ERR_AMBIGUOUS (may stand:
+ * look again), SF_ERR_CORRUPT. No transaction is open after it, whatever it returns. */
+SF_MUST_USE enum sf_err sf_sql_commit(struct sf_sql_conn *conn, struct sf_diag *diag);
+
+/* Undoes an open transaction; harmless without one. */
+void sf_sql_rollback(struct sf_sql_conn *conn);
+
+/* Runs statements without arguments and results. Errors as sf_sql_step. */
+SF_MUST_USE enum sf_err sf_sql_exec(struct sf_sql_conn *conn, const char *sql,
+                                    struct sf_diag *diag);
+
+/* The statement of `sql` (one statement), reset and without bindings, from the connection's cache.
+ * `sql` is static text. Valid until the connection is released; a statement in use is not handed
+ * out twice (assertion). A syntax error is an assertion: SQL is ours. Errors: SF_ERR_UNAVAILABLE,
+ * SF_ERR_CORRUPT. */
+SF_MUST_USE enum sf_err sf_sql_prepare(struct sf_sql_conn *conn, const char *sql,
+                                       struct sf_diag *diag, struct sf_sql_stmt **out_stmt);
+
+/* Bind argument `index` (1-based). Text and blobs are copied; an empty view is an empty value, not
+ * NULL. */
+void sf_sql_bind_u64(struct sf_sql_stmt *stmt, int index, uint64_t value);
+void sf_sql_bind_i64(struct sf_sql_stmt *stmt, int index, int64_t value);
+void sf_sql_bind_text(struct sf_sql_stmt *stmt, int index, struct sf_view text);
+void sf_sql_bind_blob(struct sf_sql_stmt *stmt, int index, struct sf_view bytes);
+void sf_sql_bind_null(struct sf_sql_stmt *stmt, int index);
+
+/* Moves to the next row; *out_row is false at the end. After an error or the end the statement is
+ * finished. Errors: SF_ERR_EXISTS (a unique key), SF_ERR_UNAVAILABLE (busy, I/O, full),
+ * SF_ERR_CORRUPT. */
+SF_MUST_USE enum sf_err sf_sql_step(struct sf_sql_stmt *stmt, struct sf_diag *diag, bool *out_row);
+
+/* Runs a statement that gives no rows to its end and finishes it; rows changed in out_changes (may
+ * be NULL). Errors as sf_sql_step. */
+SF_MUST_USE enum sf_err sf_sql_run(struct sf_sql_stmt *stmt, struct sf_diag *diag,
+                                   uint64_t *out_changes);
+
+/* Puts the statement back before its end was reached. Harmless on a finished one; NULL is fine. */
+void sf_sql_finish(struct sf_sql_stmt *stmt);
+
+/* Columns (0-based) of the present row. Views are valid until the next step or finish. NULL reads
+ * as 0 or the empty view. */
+uint64_t sf_sql_col_u64(struct sf_sql_stmt *stmt, int column);
+int64_t sf_sql_col_i64(struct sf_sql_stmt *stmt, int column);
+struct sf_view sf_sql_col_text(struct sf_sql_stmt *stmt, int column);
+struct sf_view sf_sql_col_blob(struct sf_sql_stmt *stmt, int column);
+bool sf_sql_col_is_null(struct sf_sql_stmt *stmt, int column);
+
+#endif
