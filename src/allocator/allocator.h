@@ -1,0 +1,93 @@
+/*
+ * IdAllocatorService: the authority for document identity on create/insert routes (allocator note;
+ * protocols.md section 3). One collection is one lane, owned by one of the given loops; a lane
+ * commits the plans of all requests that wait in one group: the state object by compare-and-swap,
+ * then one create-only replay-success object a request, which is what every repeat is answered
+ * from. Any number of processes may serve the same store: conditional writes keep them apart, a
+ * deposed one closes the lane.
+ */
+#ifndef SF_ALLOCATOR_ALLOCATOR_H
+#define SF_ALLOCATOR_ALLOCATOR_H
+
+#include "base/ids.h"
+#include "base/metrics.h"
+#include "base/token.h"
+#include "object/durable.h"
+#include "object/store.h"
+#include "rpc/channel.h"
+
+#define SF_ALLOCATOR_SERVICE_NAME "searchfabric.v1.IdAllocatorService"
+#define SF_ALLOCATOR_METHOD       "/" SF_ALLOCATOR_SERVICE_NAME "/AllocateIds"
+
+struct sf_allocator;
+
+/* Static grants: may `identity` allocate ids in `collection`? Asked before the replay lookup and
+ * before the catalog, so that a caller without access learns nothing (decisions 3, A-33). Any
+ * thread, must not block. */
+struct sf_allocator_grants {
+    bool (*allows)(void *self, const struct sf_identity *identity,
+                   struct sf_collection_ref collection);
+    void *self; /* passed to `allows` */
+};
+
+/* Bounds of one allocator; 0 takes the default of base/limits.h. */
+struct sf_allocator_limits {
+    size_t max_lanes_per_loop;   /* collections in memory of one loop; idle ones make room */
+    size_t max_ops_per_lane;     /* requests that one collection may hold; more: SF_RATE_LIMITED */
+    size_t max_ops_per_loop;     /* requests that one loop may hold; more: SF_RATE_LIMITED */
+    size_t cache_bytes_per_loop; /* remembered answers of one loop; the oldest make room */
+    int64_t catalog_timeout_ms;  /* one admission read */
+};
+
+/* What the allocator is made of; everything outlives it. */
+struct sf_allocator_deps {
+    struct sf_store *store;       /* durable truth */
+    struct sf_loop *const *loops; /* lanes are spread over these by hash; array is copied */
+    size_t loop_count;            /* >= 1 */
+    struct sf_clock *clock;       /* wall clock for *_unix_ms, monotonic for latencies */
+    struct sf_channel *catalog;   /* CatalogControlPrivateService.GetCollectionAdmissionState */
+    struct sf_keyring *keyring;   /* signs receipts */
+    struct sf_attempts *attempts; /* attempt ids; its `process` is this owner's id */
+    uint64_t random_seed;         /* jitter of retries */
+    struct sf_metrics *metrics;   /* required metrics are registered here; not NULL */
+    const struct sf_allocator_grants *grants; /* NULL = every authenticated identity may */
+    struct sf_allocator_limits limits;
+};
+
+/* Makes an allocator; nothing is read or written before the first request. Any thread. */
+struct sf_allocator *sf_allocator_new(const struct sf_allocator_deps *deps);
+
+/* The RPC service; valid as long as the allocator. Handlers may be called from any thread. */
+const struct sf_service *sf_allocator_service(struct sf_allocator *allocator);
+
+typedef void (*sf_allocator_drained_fn)(void *user);
+
+/* Refuses new requests (SF_BACKEND_UNAVAILABLE, retryable) and calls `done` once, when every
+ * accepted one is answered: always later, on one of the loops. Called once, from any thread. */
+void sf_allocator_drain(struct sf_allocator *allocator, sf_allocator_drained_fn done, void *user);
+
+/* Frees. Allowed after the drain, or when neither the loops nor the store nor the catalog channel
+ * will call back any more (a simulated crash: open calls are then dropped unanswered). NULL is
+ * fine. */
+void sf_allocator_destroy(struct sf_allocator *allocator);
+
+/* Counters over all loops; a snapshot, exact when nothing runs. */
+struct sf_allocator_stats {
+    uint64_t lanes;           /* collections in memory */
+    uint64_t lanes_closed;    /* of these, lost to a newer owner */
+    uint64_t lanes_evicted;   /* dropped from memory, ever */
+    uint64_t ops;             /* requests not answered yet */
+    uint64_t cache_bytes;     /* remembered answers */
+    uint64_t groups;          /* state writes that stood */
+    uint64_t allocations;     /* fresh successes */
+    uint64_t ids_issued;      /* ids of `issue` items in fresh successes */
+    uint64_t ids_burned;      /* ids that a standing state write passed and no success holds: lost
+                                 races and doubtful puts (gaps skipped by explicit ids not counted) */
+    uint64_t rolled_forward;  /* pending applies finished at a load */
+    uint64_t state_conflicts; /* lost swaps of a state object */
+};
+
+/* Any thread. */
+void sf_allocator_stats(struct sf_allocator *allocator, struct sf_allocator_stats *out_stats);
+
+#endif
