@@ -32,6 +32,9 @@
 #define SF_LIMIT_PB_DEPTH    64
 #define SF_LIMIT_PB_ELEMENTS (1u << 20)
 
+/* JSON text: containers open at once; a message of the deepest kind above opens two a level. */
+#define SF_LIMIT_JSON_DEPTH 128
+
 /* Allocator: the ceiling a collection's policy may ask for. */
 #define SF_LIMIT_ALLOC_PLAN_ITEMS 65536
 
@@ -42,5 +45,25 @@
 /* Pagination (OP-51). */
 #define SF_LIMIT_PAGE_SIZE_DEFAULT 100
 #define SF_LIMIT_PAGE_SIZE_MAX     1000
+
+/* Ingest gateway: what one stream may have under way; then reading pauses. A batch is encoded in
+ * one RPC message, so its bytes share that limit. */
+#define SF_LIMIT_INGEST_INFLIGHT_BATCHES 256
+#define SF_LIMIT_INGEST_INFLIGHT_BYTES   (32u << 20)
+#define SF_LIMIT_BATCH_BYTES             (8u << 20)
+#define SF_LIMIT_RECEIPT_BYTES           4096
+#define SF_LIMIT_INGEST_CACHE_ENTRIES    4096 /* admission states kept by a gateway loop */
+
+/* Elasticsearch edge: connections have a thread each; a body is held whole; a bulk is cut into
+ * plans of this many items and bytes, well below the batch limits. The two cuts are part of how
+ * keys are derived: changing them changes what a retried Idempotency-Key means. */
+#define SF_LIMIT_ES_CONNECTIONS  256
+#define SF_LIMIT_ES_BODY_BYTES   (100u << 20)
+#define SF_LIMIT_ES_BODIES_BYTES (400u << 20) /* bodies of all requests together */
+#define SF_LIMIT_ES_ACTION_BYTES (16u << 10)  /* one action line of a bulk */
+#define SF_LIMIT_ES_URL_BYTES    8192
+#define SF_LIMIT_ES_PLAN_ITEMS   4096
+#define SF_LIMIT_ES_PLAN_BYTES   (4u << 20)
+#define SF_LIMIT_ES_NAME_CACHE   4096 /* resolved index names */
 
 #endif
