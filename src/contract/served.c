@@ -12,6 +12,7 @@
 #define COORDINATOR "searchfabric.v1.CommitCoordinatorService"
 #define ALLOCATOR   "searchfabric.v1.IdAllocatorService"
 #define INGEST      "searchfabric.v1.IngestGatewayService"
+#define OPERATIONS  "searchfabric.v1.OperationsService"
 #define PUBLISHER   "searchfabric.v1.ManifestPublisherService"
 #define WRITER      "searchfabric.v1.ModalityWriterService"
 #define BARRIER     "searchfabric.v1.VisibilityBarrierService"
@@ -43,6 +44,9 @@ static const struct sf_contract_method methods[] = {
     {COORDINATOR, "GetLaneState", true},
     {ALLOCATOR, "AllocateIds", true},
     {INGEST, "StreamMutations", true},
+    {OPERATIONS, "GetStatus", true},
+    {OPERATIONS, "ListObjects", true},
+    {OPERATIONS, "GetObject", true},
     {PUBLISHER, "SubmitPublishReady", false},
     {PUBLISHER, "ReleaseWalReplayStart", false},
     {WRITER, "ApplySlice", false},
