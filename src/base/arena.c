@@ -204,6 +204,11 @@ size_t sf_arena_used_bytes(const struct sf_arena *arena)
     return arena->used_bytes;
 }
 
+size_t sf_arena_left_bytes(const struct sf_arena *arena)
+{
+    return arena->overflowed ? 0 : arena->cap_bytes - arena->used_bytes;
+}
+
 static void *pb_alloc(void *data, size_t size)
 {
     return alloc_raw(data, size);

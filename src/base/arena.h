@@ -42,6 +42,9 @@ bool sf_arena_overflowed(const struct sf_arena *arena);
 /* Bytes handed out since the last reset. */
 size_t sf_arena_used_bytes(const struct sf_arena *arena);
 
+/* Bytes that may still be handed out; 0 once overflowed. */
+size_t sf_arena_left_bytes(const struct sf_arena *arena);
+
 /* A protobuf-c allocator that takes from the arena and never frees; valid as long as the arena. */
 ProtobufCAllocator *sf_arena_pb_allocator(struct sf_arena *arena);
 

@@ -9,6 +9,10 @@
 /* True for well-formed UTF-8 (no surrogates, no overlong forms, at most U+10FFFF). */
 bool sf_utf8_valid(struct sf_view text);
 
+/* Length (1 to 4) of the well-formed UTF-8 sequence at `at`, 0 when there is none in `len` bytes.
+ */
+size_t sf_utf8_scalar_length(const uint8_t *at, size_t len);
+
 /* Number of Unicode scalars of valid UTF-8. */
 size_t sf_utf8_scalars(struct sf_view text);
 
