@@ -1,0 +1,88 @@
+/*
+ * Catalog Control Service (CCS): the authority for namespaces, collections and schema generations.
+ * Serves the public searchfabric.v1.CatalogControlService and the private
+ * searchfabric.v1.CatalogControlPrivateService. The object store is the truth, the SQL projection
+ * can be dropped at any time. The commit protocol is protocols.md section 2: segments order the
+ * commands, the outcome object commits one, takeover records fence owners.
+ *
+ * Threads: mutations and most reads run on serial lanes of the scheduler.
+ * GetCollectionAdmissionState is answered on the caller's thread when its collection is in memory;
+ * on a store that is not held exclusively it first waits for a look at the owner epoch.
+ */
+#ifndef SF_CATALOG_CATALOG_H
+#define SF_CATALOG_CATALOG_H
+
+#include "base/metrics.h"
+#include "base/token.h"
+#include "object/durable.h"
+#include "rpc/call.h"
+#include "sql/sql.h"
+#include "tso/tso.h"
+
+struct sf_catalog;
+
+/* Everything the service gets from outside; all borrowed until sf_catalog_close returned. */
+struct sf_catalog_deps {
+    struct sf_store *store;       /* durable truth */
+    struct sf_sched *sched;       /* serial lanes: commands block here */
+    struct sf_loop *loop;         /* timers of retry pauses; NULL: retries do not pause */
+    struct sf_clock *clock;       /* *_unix_ms fields, token expiry */
+    struct sf_tso_source *tso;    /* stable ids, applied_ts */
+    struct sf_sql *sql;           /* projection, from sf_catalog_projection_open */
+    struct sf_keyring *keyring;   /* signs page tokens */
+    struct sf_attempts *attempts; /* ids of tries */
+    struct sf_metrics *metrics;   /* NULL = none */
+    const char *owner_id;         /* names this process in records, 1..128 scalars; copied */
+    uint32_t lane_shards;         /* at the store's first start only: 1..1024, 0 = 64 */
+    uint32_t max_result_window;   /* default of effective_max_result_window, 0 = 10000 */
+};
+
+/* What `sfctl status` and health show. */
+struct sf_catalog_stats {
+    uint64_t owner_epoch;      /* slot of this process's takeover record */
+    uint64_t newest_segment;   /* last slot whose content is known */
+    uint64_t watermark;        /* of this owner's shards in the projection */
+    uint64_t commands_applied; /* committed by this process */
+    uint64_t groups_committed; /* segments appended by this process, takeover excluded */
+    uint64_t attempts_aborted; /* settled by an abort marker of this process */
+    uint64_t recovered;        /* commands that the start finished */
+    uint64_t open_ms;          /* how long sf_catalog_open took */
+    uint32_t lane_shards;      /* of the store */
+    bool rebuilt;              /* the start rebuilt a lost projection */
+    bool stalled;              /* a put is in doubt and being repeated; mutations are refused */
+    bool deposed;              /* a newer owner was met: everything is refused; start anew */
+};
+
+/* Opens the catalog's projection: file `path` (NULL = in memory) with the catalog's schema. `faults`
+ * NULL in production. Close with sf_sql_close after sf_catalog_close. Blocks. Errors as
+ * sf_sql_open. */
+SF_MUST_USE enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
+                                                   struct sf_diag *diag, struct sf_sql **out_sql);
+
+/* Takes over every lane shard of the store, settles what earlier owners left, brings the projection
+ * up to date (from its watermark, or by a rebuild when it is empty) and makes the service ready.
+ * Blocks: on a worker task of deps->sched, or on a plain thread with deps->sched's `sched` argument
+ * given as `sched` NULL. `deps` is copied, what it points to is borrowed. Errors: SF_ERR_UNAVAILABLE
+ * (store or projection), SF_ERR_CORRUPT (a hole in the chain, an object that does not verify),
+ * SF_ERR_DEPOSED (another owner started meanwhile), SF_ERR_CONFIG. Source: protocols.md section 2,
+ * Takeover; note section 11. */
+SF_MUST_USE enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched *sched,
+                                        struct sf_diag *diag, struct sf_catalog **out_catalog);
+
+#define SF_CATALOG_SERVICE_COUNT 2
+
+/* The services, public first; valid until sf_catalog_close. Any thread. */
+void sf_catalog_services(struct sf_catalog *catalog,
+                         const struct sf_service *out_services[SF_CATALOG_SERVICE_COUNT]);
+
+/* Refuses new requests with SF_BACKEND_UNAVAILABLE from now on; what runs is finished or, where the
+ * store does not answer, given up. Any thread, never blocks. */
+void sf_catalog_drain(struct sf_catalog *catalog);
+
+/* Drains, waits until no request is under way (plain thread: `sched` NULL), frees. NULL is fine. */
+void sf_catalog_close(struct sf_catalog *catalog, struct sf_sched *sched);
+
+/* A snapshot of the counters. Any thread. */
+void sf_catalog_stats(struct sf_catalog *catalog, struct sf_catalog_stats *out_stats);
+
+#endif
