@@ -23,6 +23,10 @@ struct sf_loop *sf_reactors_loop(struct sf_reactors *reactors, unsigned index);
 /* The libuv loop behind an sf_loop made here (uv_loop_t *), for the rpc layer; on the loop only. */
 void *sf_reactor_uv(struct sf_loop *loop);
 
+/* Reads the loop's `now_ms` again: the first call of a libuv callback that is not exec's own. On
+ * the loop. */
+void sf_reactor_turn(struct sf_loop *loop);
+
 /* Runs what is posted, stops the loops, joins the threads, frees. Whoever uses the loops has
  * drained first. */
 void sf_reactors_stop(struct sf_reactors *reactors);
