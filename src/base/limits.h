@@ -68,7 +68,6 @@
 #define SF_LIMIT_INGEST_INFLIGHT_BATCHES 256
 #define SF_LIMIT_INGEST_INFLIGHT_BYTES   (32u << 20)
 #define SF_LIMIT_BATCH_BYTES             (8u << 20)
-#define SF_LIMIT_RECEIPT_BYTES           4096
 #define SF_LIMIT_INGEST_CACHE_ENTRIES    4096 /* admission states kept by a gateway loop */
 
 /* Elasticsearch edge: connections have a thread each; a body is held whole; a bulk is cut into
