@@ -1,0 +1,137 @@
+/* `sfctl alloc`: one AllocateIds call by hand, as the Elasticsearch write gateway makes it. */
+#include "cli/cli_priv.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+/* What the command line said: a plan in the order of the options. */
+struct alloc_args {
+    const char *path;
+    Searchfabric__V1__AllocationPlanItem **items; /* in the arena */
+    size_t count;
+    struct sf_cli *cli;
+};
+
+static void add_item(struct alloc_args *args, bool is_explicit, uint64_t id)
+{
+    Searchfabric__V1__AllocationPlanItem *item = sf_arena_alloc(args->cli->arena, sizeof(*item));
+    SF_ASSERT(item != NULL);
+    searchfabric__v1__allocation_plan_item__init(item);
+    if (is_explicit) {
+        Searchfabric__V1__DocumentID *doc_id = sf_arena_alloc(args->cli->arena, sizeof(*doc_id));
+        SF_ASSERT(doc_id != NULL);
+        searchfabric__v1__document_id__init(doc_id);
+        doc_id->id_value_case = SEARCHFABRIC__V1__DOCUMENT_ID__ID_VALUE_U64;
+        doc_id->u64 = id;
+        item->item_case = SEARCHFABRIC__V1__ALLOCATION_PLAN_ITEM__ITEM_EXPLICIT_DOC_ID;
+        item->explicit_doc_id = doc_id;
+    } else {
+        Searchfabric__V1__IssueItem *issue = sf_arena_alloc(args->cli->arena, sizeof(*issue));
+        SF_ASSERT(issue != NULL);
+        searchfabric__v1__issue_item__init(issue);
+        item->item_case = SEARCHFABRIC__V1__ALLOCATION_PLAN_ITEM__ITEM_ISSUE;
+        item->issue = issue;
+    }
+    args->items[args->count++] = item;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct alloc_args *args = state->input;
+    uint64_t value = 0;
+    switch (key) {
+    case 'n':
+        if (!sf_parse_u64(sf_view_str(arg), &value) ||
+            value > SF_LIMIT_ALLOC_PLAN_ITEMS - args->count)
+            argp_error(state, "--issue wants a count of at most %d", SF_LIMIT_ALLOC_PLAN_ITEMS);
+        for (uint64_t i = 0; i < value; i++)
+            add_item(args, false, 0);
+        return 0;
+    case 'e':
+        if (!sf_parse_u64(sf_view_str(arg), &value) || args->count == SF_LIMIT_ALLOC_PLAN_ITEMS)
+            argp_error(state, "--explicit wants a decimal id");
+        add_item(args, true, value);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            return ARGP_ERR_UNKNOWN;
+        args->path = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void print_ids(const Searchfabric__V1__AllocateIdsSuccessResponse *got)
+{
+    static const char *const titles[] = {"ID", "ORIGIN"};
+    struct sf_cli_table table;
+    sf_cli_table_begin(&table, 2, titles);
+    for (size_t i = 0; i < got->n_realized_doc_ids; i++) {
+        char id[24];
+        snprintf(id, sizeof(id), "%" PRIu64, got->realized_doc_ids[i]->doc_id->u64);
+        const char *cells[] = {id,
+                               got->realized_doc_ids[i]->allocator_issued ? "issued" : "explicit"};
+        sf_cli_table_row(&table, cells);
+    }
+    sf_cli_table_end(&table);
+    printf("schema_generation_token %s\n", got->schema_generation_token);
+}
+
+int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = {{"issue", 'n', "N", 0, "N fresh ids", 0},
+                                                 {"explicit", 'e', "ID", 0, "reserve this id", 0},
+                                                 {0}};
+    static const struct argp argp = {
+        options,
+        parse,
+        "NAMESPACE/NAME",
+        "Allocates document ids. --issue and --explicit may repeat; their order is the "
+        "order of the plan. Ids given are burned whether they are used or not.",
+        NULL,
+        NULL,
+        NULL};
+    struct alloc_args args = {.cli = cli};
+    args.items = sf_arena_alloc(cli->arena, SF_LIMIT_ALLOC_PLAN_ITEMS *
+                                                sizeof(Searchfabric__V1__AllocationPlanItem *));
+    SF_ASSERT(args.items != NULL);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0 || args.path == NULL)
+        return sf_cli_usage("alloc wants NS/NAME");
+    if (args.count == 0)
+        add_item(&args, false, 0);
+    struct sf_collection_ref ref;
+    int exit_code = sf_cli_resolve_collection(cli, args.path, &ref);
+    if (exit_code != SF_CLI_OK)
+        return exit_code;
+    Searchfabric__V1__CollectionRef collection;
+    searchfabric__v1__collection_ref__init(&collection);
+    collection.namespace_id = ref.namespace_id.v;
+    collection.collection_id = ref.collection_id.v;
+    Searchfabric__V1__AllocationPlan plan;
+    searchfabric__v1__allocation_plan__init(&plan);
+    plan.items = args.items;
+    plan.n_items = args.count;
+    Searchfabric__V1__AllocateIdsRequest request;
+    searchfabric__v1__allocate_ids_request__init(&request);
+    request.meta =
+        sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_ES_WRITE_GATEWAY, true);
+    request.collection = &collection;
+    request.route_intent =
+        SEARCHFABRIC__V1__ID_ALLOCATION_ROUTE_INTENT__ID_ALLOCATION_ROUTE_INTENT_CREATE_INSERT;
+    request.plan = &plan;
+    const ProtobufCMessage *response = NULL;
+    exit_code = sf_cli_call(cli, "/searchfabric.v1.IdAllocatorService/AllocateIds", &request.base,
+                            &response);
+    if (exit_code != SF_CLI_OK)
+        return exit_code;
+    if (cli->json)
+        sf_cli_print_json(response);
+    else
+        print_ids((const Searchfabric__V1__AllocateIdsSuccessResponse *)response);
+    return SF_CLI_OK;
+}

@@ -1,0 +1,170 @@
+/* `sfctl namespace create|get|list`. */
+#include "cli/cli_priv.h"
+
+#include <inttypes.h>
+
+#define SERVICE "/searchfabric.v1.CatalogControlService/"
+
+static const char *lifecycle_text(const Searchfabric__V1__NamespaceDescriptor *descriptor)
+{
+    const Searchfabric__V1__NamespaceLifecycle *lifecycle = descriptor->lifecycle;
+    bool quiescing =
+        lifecycle != NULL &&
+        lifecycle->state_case == SEARCHFABRIC__V1__NAMESPACE_LIFECYCLE__STATE_QUIESCING;
+    return quiescing ? "quiescing" : "active";
+}
+
+static void print_row(struct sf_cli_table *table,
+                      const Searchfabric__V1__NamespaceDescriptor *descriptor)
+{
+    char id[24];
+    char created[32];
+    char rows[24] = "-";
+    snprintf(id, sizeof(id), "%" PRIu64, descriptor->namespace_id);
+    sf_cli_format_unix_ms(descriptor->created_at_unix_ms, created);
+    if (descriptor->approx_stats != NULL)
+        snprintf(rows, sizeof(rows), "%" PRIu64, descriptor->approx_stats->approx_row_count);
+    const char *cells[] = {descriptor->namespace_name, id, lifecycle_text(descriptor), created,
+                           rows};
+    sf_cli_table_row(table, cells);
+}
+
+static const char *const titles[] = {"NAMESPACE", "ID", "LIFECYCLE", "CREATED", "ROWS"};
+
+static int print_one(const struct sf_cli *cli,
+                     const Searchfabric__V1__NamespaceDescriptor *descriptor)
+{
+    if (cli->json) {
+        sf_cli_print_json(&descriptor->base);
+        return SF_CLI_OK;
+    }
+    struct sf_cli_table table;
+    sf_cli_table_begin(&table, SF_ARRAY_LEN(titles), titles);
+    print_row(&table, descriptor);
+    sf_cli_table_end(&table);
+    return SF_CLI_OK;
+}
+
+static int create(struct sf_cli *cli, const char *name)
+{
+    Searchfabric__V1__ProviderManagedEncryption managed;
+    searchfabric__v1__provider_managed_encryption__init(&managed);
+    Searchfabric__V1__EncryptionPolicy encryption;
+    searchfabric__v1__encryption_policy__init(&encryption);
+    encryption.mode_case = SEARCHFABRIC__V1__ENCRYPTION_POLICY__MODE_PROVIDER_MANAGED;
+    encryption.provider_managed = &managed;
+    Searchfabric__V1__PutNamespaceMetadataRequest request;
+    searchfabric__v1__put_namespace_metadata_request__init(&request);
+    request.meta = sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, true);
+    request.namespace_name = sf_arena_str(cli->arena, sf_view_str(name));
+    request.encryption = &encryption;
+    const ProtobufCMessage *response = NULL;
+    int exit_code = sf_cli_call(cli, SERVICE "PutNamespaceMetadata", &request.base, &response);
+    if (exit_code != SF_CLI_OK)
+        return exit_code;
+    return print_one(
+        cli, ((const Searchfabric__V1__PutNamespaceMetadataResponse *)response)->descriptor);
+}
+
+static int get(struct sf_cli *cli, const char *name)
+{
+    Searchfabric__V1__GetNamespaceMetadataRequest request;
+    searchfabric__v1__get_namespace_metadata_request__init(&request);
+    request.meta =
+        sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, false);
+    request.lookup_case = SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_NAME;
+    request.namespace_name = sf_arena_str(cli->arena, sf_view_str(name));
+    const ProtobufCMessage *response = NULL;
+    int exit_code = sf_cli_call(cli, SERVICE "GetNamespaceMetadata", &request.base, &response);
+    if (exit_code != SF_CLI_OK)
+        return exit_code;
+    return print_one(
+        cli, ((const Searchfabric__V1__GetNamespaceMetadataResponse *)response)->descriptor);
+}
+
+static int list(struct sf_cli *cli, const char *prefix)
+{
+    Searchfabric__V1__PageRequest page;
+    searchfabric__v1__page_request__init(&page);
+    Searchfabric__V1__ListNamespacesRequest request;
+    searchfabric__v1__list_namespaces_request__init(&request);
+    request.meta =
+        sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, false);
+    request.prefix = sf_arena_str(cli->arena, sf_view_str(prefix));
+    request.page = &page;
+    struct sf_cli_table table;
+    if (!cli->json)
+        sf_cli_table_begin(&table, SF_ARRAY_LEN(titles), titles);
+    int exit_code = SF_CLI_OK;
+    bool more = true;
+    while (more && exit_code == SF_CLI_OK) {
+        const ProtobufCMessage *response = NULL;
+        exit_code = sf_cli_call(cli, SERVICE "ListNamespaces", &request.base, &response);
+        if (exit_code != SF_CLI_OK)
+            break;
+        const Searchfabric__V1__ListNamespacesResponse *got = (const void *)response;
+        for (size_t i = 0; i < got->n_namespaces; i++) {
+            if (cli->json)
+                sf_cli_print_json(&got->namespaces[i]->base);
+            else
+                print_row(&table, got->namespaces[i]);
+        }
+        more = got->next_page != NULL && got->next_page->token[0] != '\0';
+        if (more)
+            page.page_token = got->next_page->token;
+    }
+    if (!cli->json)
+        sf_cli_table_end(&table);
+    return exit_code;
+}
+
+/* What the command line said. */
+struct namespace_args {
+    const char *action;
+    const char *name;
+    const char *prefix;
+};
+
+static const struct argp_option options[] = {
+    {"prefix", 'p', "TEXT", 0, "list: only names that start with TEXT", 0}, {0}};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct namespace_args *args = state->input;
+    if (key == 'p') {
+        args->prefix = arg;
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG && state->arg_num == 0) {
+        args->action = arg;
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG && state->arg_num == 1) {
+        args->name = arg;
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv)
+{
+    static const struct argp argp = {
+        options,
+        parse,
+        "create NAME\nget NAME\nlist",
+        "Creates, reads and lists namespaces. A namespace holds collections; its name is "
+        "1 to 128 characters in NFC.",
+        NULL,
+        NULL,
+        NULL};
+    struct namespace_args args = {.prefix = ""};
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0 || args.action == NULL)
+        return sf_cli_usage("namespace wants create NAME, get NAME or list");
+    if (strcmp(args.action, "list") == 0 && args.name == NULL)
+        return list(cli, args.prefix);
+    if (args.name != NULL && strcmp(args.action, "create") == 0)
+        return create(cli, args.name);
+    if (args.name != NULL && strcmp(args.action, "get") == 0)
+        return get(cli, args.name);
+    return sf_cli_usage("namespace wants create NAME, get NAME or list");
+}

@@ -1,0 +1,166 @@
+/*
+ * sfctl: the operator's tool. `sfctl [global options] COMMAND ACTION [arguments]`. Global options
+ * come first; each command has its own --help. Human tables by default, --json for scripts; exit
+ * codes as in enum sf_cli_exit.
+ */
+#include "cli/cli_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/pbjson.h"
+#include "contract/descriptor_set.h"
+
+#define CLI_ARENA_BYTES ((size_t)256 << 20)
+
+const char *argp_program_version = "sfctl 0.1.0";
+
+static const struct sf_cli_command commands[] = {
+    {"namespace", "create NAME | get NAME | list [--prefix P]", sf_cli_namespace},
+    {"collection", "create NS/NAME | get NS/NAME | list NS [--prefix P]", sf_cli_collection},
+    {"schema", "create NS/NAME [--file F] | get NS/NAME | list NS | report-ready NS/NAME",
+     sf_cli_schema},
+    {"alloc", "NS/NAME [--issue N] [--explicit ID]...   allocate document ids", sf_cli_alloc},
+    {"load", "FILE.ndjson --index NAME   bulk load through the Elasticsearch port", sf_cli_load},
+    {"rows", "NS/NAME   list the visible rows from manifest and WAL", sf_cli_rows},
+    {"status", "what the server runs and how far it is", sf_cli_status},
+    {"object", "ls [PREFIX] | cat KEY   look at durable objects", sf_cli_object},
+    {"store", "probe DIR   prove that a store keeps its contract", sf_cli_store},
+};
+
+enum {
+    OPTION_JSON = 'j',
+    OPTION_SERVER = 's',
+    OPTION_KEY = 'k',
+    OPTION_CLIENT = 'c',
+    OPTION_TIMEOUT = 't'
+};
+
+static const struct argp_option options[] = {
+    {"server", OPTION_SERVER, "HOST:PORT", 0, "gRPC address of the server (default 127.0.0.1:7400)",
+     0},
+    {"json", OPTION_JSON, NULL, 0, "print JSON instead of tables", 0},
+    {"key", OPTION_KEY, "TEXT", 0,
+     "idempotency key of a mutation: a repeat with the same key is answered, not done again", 0},
+    {"client-id", OPTION_CLIENT, "TEXT", 0,
+     "client id, part of the replay identity (default sfctl)", 0},
+    {"timeout", OPTION_TIMEOUT, "MS", 0, "time for one call (default 10000)", 0},
+    {0}};
+
+/* What the parser fills. */
+struct main_args {
+    struct sf_cli *cli;
+    int first; /* index of the command word in argv */
+};
+
+static bool parse_server(struct sf_cli *cli, char *text)
+{
+    char *colon = strrchr(text, ':');
+    if (colon == NULL)
+        return false;
+    char *end = NULL;
+    errno = 0;
+    unsigned long port = strtoul(colon + 1, &end, 10);
+    if (errno != 0 || end == colon + 1 || *end != '\0' || port == 0 || port > 65535)
+        return false;
+    *colon = '\0';
+    cli->host = text;
+    cli->port = (uint16_t)port;
+    return true;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct main_args *args = state->input;
+    struct sf_cli *cli = args->cli;
+    switch (key) {
+    case OPTION_SERVER:
+        if (!parse_server(cli, arg))
+            argp_error(state, "--server wants HOST:PORT");
+        return 0;
+    case OPTION_JSON:
+        cli->json = true;
+        return 0;
+    case OPTION_KEY:
+        cli->idempotency_key = arg;
+        return 0;
+    case OPTION_CLIENT:
+        cli->client_id = arg;
+        return 0;
+    case OPTION_TIMEOUT:
+        cli->timeout_ms = strtoll(arg, NULL, 10);
+        if (cli->timeout_ms <= 0)
+            argp_error(state, "--timeout wants milliseconds above 0");
+        return 0;
+    case ARGP_KEY_ARG:
+        args->first = state->next - 1;
+        state->next = state->argc; /* the rest belongs to the command */
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_usage(state);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static char *help_filter(int key, const char *text, void *input)
+{
+    (void)input;
+    if (key != ARGP_KEY_HELP_POST_DOC)
+        return (char *)(uintptr_t)text;
+    struct sf_buf out = {0};
+    sf_buf_append_str(&out, "Commands:\n");
+    for (size_t i = 0; i < SF_ARRAY_LEN(commands); i++)
+        sf_buf_printf(&out, "  %-11s %s\n", commands[i].name, commands[i].summary);
+    sf_buf_append_str(
+        &out,
+        "\n`sfctl COMMAND --help` tells more. Exit codes: 0 done, 1 refused, 2 wrong arguments,\n"
+        "3 no answer or retryable, 4 data does not verify.");
+    sf_buf_append(&out, "", 1);
+    return (char *)out.data;
+}
+
+static int run_command(struct sf_cli *cli, int argc, char **argv)
+{
+    for (size_t i = 0; i < SF_ARRAY_LEN(commands); i++) {
+        if (strcmp(commands[i].name, argv[0]) == 0)
+            return commands[i].run(cli, argc, argv);
+    }
+    return sf_cli_usage("unknown command '%s'; see sfctl --help", argv[0]);
+}
+
+int main(int argc, char **argv)
+{
+    struct sf_cli cli = {.host = "127.0.0.1",
+                         .port = 7400,
+                         .client_id = "sfctl",
+                         .timeout_ms = 10000,
+                         .arena = sf_arena_new(CLI_ARENA_BYTES)};
+    struct main_args args = {.cli = &cli};
+    const struct argp argp = {options,
+                              parse_option,
+                              "COMMAND [ARGUMENTS]",
+                              "Operates Search Fabric's control and write plane.\v",
+                              NULL,
+                              help_filter,
+                              NULL};
+    sf_log_set_level(SF_LOG_ERROR);
+    sf_diag_init(&cli.diag);
+    argp_err_exit_status = SF_CLI_USAGE;
+    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &args) != 0)
+        return SF_CLI_USAGE;
+    if (sf_pbjson_register(
+            sf_view_bytes(sf_contract_descriptor_set, sf_contract_descriptor_set_size)) != SF_OK) {
+        fputs("sfctl: the built-in contract does not parse\n", stderr);
+        return SF_CLI_DATA;
+    }
+    int exit_code = run_command(&cli, argc - args.first, argv + args.first);
+    sf_channel_destroy(cli.channel);
+    sf_reactors_stop(cli.reactors);
+    sf_arena_destroy(cli.arena);
+    if (fflush(stdout) != 0 && exit_code == SF_CLI_OK)
+        exit_code = SF_CLI_DATA;
+    return exit_code;
+}
