@@ -1,6 +1,6 @@
 /*
  * Durable control objects: a protobuf message as canonical JSON with its own SHA-256 and
- * attempt_id, checked on every read. Every message of durable.proto has the fields `format`
+ * attempt_id, checked on every read. Every message of durable.proto has the fields `format_version`
  * (uint32), `attempt_id` (string) and `sha256` (string: lower-case hex over the canonical JSON of
  * the message with `sha256` empty).
  */
