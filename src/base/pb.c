@@ -41,6 +41,7 @@ struct frame {
     const uint8_t *field_start;             /* tag of the field being walked */
     const ProtobufCFieldDescriptor *field;  /* that field, NULL when unknown */
     unsigned depth;                         /* 1 at the top */
+    const ProtobufCFieldDescriptor *list;   /* list field walked last, NULL before the first */
 };
 
 struct scan {
@@ -177,6 +178,40 @@ static bool spend_memory(struct scan *scan, size_t bytes)
     return true;
 }
 
+/* Size of one array element of the unpacked form. */
+static size_t element_bytes(ProtobufCType type)
+{
+    switch (type) {
+    case PROTOBUF_C_TYPE_BYTES:
+        return sizeof(ProtobufCBinaryData);
+    case PROTOBUF_C_TYPE_INT32:
+    case PROTOBUF_C_TYPE_SINT32:
+    case PROTOBUF_C_TYPE_SFIXED32:
+    case PROTOBUF_C_TYPE_UINT32:
+    case PROTOBUF_C_TYPE_FIXED32:
+    case PROTOBUF_C_TYPE_FLOAT:
+    case PROTOBUF_C_TYPE_BOOL:
+    case PROTOBUF_C_TYPE_ENUM:
+        return 4;
+    default:
+        return 8;
+    }
+}
+
+/* Charges `count` elements of the array of frame->field; its rounding is paid when the field comes
+ * up after another one. */
+static bool spend_array(struct scan *scan, struct frame *frame, size_t count)
+{
+    size_t bytes =
+        count * element_bytes(frame->field->type) + (frame->list == frame->field ? 0 : 15);
+
+    frame->list = frame->field;
+    if (bytes > scan->left.memory)
+        return false;
+    scan->left.memory -= bytes;
+    return true;
+}
+
 static bool spend_elements(struct scan *scan, size_t count)
 {
     if (count > scan->left.elements)
@@ -206,26 +241,6 @@ static unsigned wire_of(ProtobufCType type)
     }
 }
 
-/* Size of one array element of the unpacked form. */
-static size_t element_bytes(ProtobufCType type)
-{
-    switch (type) {
-    case PROTOBUF_C_TYPE_BYTES:
-        return sizeof(ProtobufCBinaryData);
-    case PROTOBUF_C_TYPE_INT32:
-    case PROTOBUF_C_TYPE_SINT32:
-    case PROTOBUF_C_TYPE_SFIXED32:
-    case PROTOBUF_C_TYPE_UINT32:
-    case PROTOBUF_C_TYPE_FIXED32:
-    case PROTOBUF_C_TYPE_FLOAT:
-    case PROTOBUF_C_TYPE_BOOL:
-    case PROTOBUF_C_TYPE_ENUM:
-        return 4;
-    default:
-        return 8;
-    }
-}
-
 /* Walks a packed list; false when it does not divide into elements. */
 static bool count_packed(unsigned wire, struct sf_view body, size_t *out_count)
 {
@@ -248,13 +263,13 @@ static bool count_packed(unsigned wire, struct sf_view body, size_t *out_count)
 }
 
 /* Checks the value of a known field. `body` excludes the length prefix. */
-static enum sf_err scan_value(struct scan *scan, const struct frame *frame, unsigned wire,
+static enum sf_err scan_value(struct scan *scan, struct frame *frame, unsigned wire,
                               struct sf_view body)
 {
     const ProtobufCFieldDescriptor *field = frame->field;
     unsigned want = wire_of(field->type);
     bool repeated = field->label == PROTOBUF_C_LABEL_REPEATED;
-    size_t memory = repeated ? element_bytes(field->type) : 0;
+    size_t memory = 0;
 
     if (wire != want) {
         size_t count;
@@ -273,11 +288,11 @@ static enum sf_err scan_value(struct scan *scan, const struct frame *frame, unsi
             return refuse(scan, frame, SF_ERR_PARSE, "NUL in a string");
         if (!sf_utf8_valid(body))
             return refuse(scan, frame, SF_ERR_PARSE, "invalid UTF-8");
-        memory += body.len + 1;
+        memory = body.len + 1;
     } else if (field->type == PROTOBUF_C_TYPE_BYTES) {
-        memory += body.len;
+        memory = body.len;
     }
-    if (!spend_memory(scan, memory))
+    if (!spend_memory(scan, memory) || (repeated && !spend_array(scan, frame, 1)))
         return refuse(scan, frame, SF_ERR_LIMIT, "message needs too much memory");
     if (field->type == PROTOBUF_C_TYPE_MESSAGE)
         return scan_message(scan, frame, field->descriptor, body);
