@@ -127,6 +127,12 @@ SF_MUST_USE enum sf_err sf_store_get_wait(struct sf_store *store, struct sf_sche
                                           struct sf_view key, struct sf_buf *out_body,
                                           struct sf_etag *out_etag);
 
+/* Reads `len` bytes (0 = to the end) from `offset` on into `out_body` (appended) and waits; less
+ * where the object ends earlier. Errors as sf_get.err. */
+SF_MUST_USE enum sf_err sf_store_get_range_wait(struct sf_store *store, struct sf_sched *sched,
+                                                struct sf_view key, uint64_t offset, uint64_t len,
+                                                struct sf_buf *out_body);
+
 /* Up to `limit` entries (<= SF_LIMIT_LIST_PAGE_ENTRIES) of `prefix` with key > start_after, in byte
  * order; keys in `arena`. Fewer than `limit` means the end. */
 SF_MUST_USE enum sf_err sf_store_list_wait(struct sf_store *store, struct sf_sched *sched,

@@ -44,28 +44,43 @@ enum sf_err sf_store_put_wait(struct sf_store *store, struct sf_sched *sched, st
     return put->err;
 }
 
+static enum sf_err get_wait(struct sf_store *store, struct sf_sched *sched, struct get_wait *wait,
+                            struct sf_buf *out_body)
+{
+    wait->get.done = get_done;
+    sf_waiter_init(&wait->waiter, sched);
+    sf_store_get(store, &wait->get);
+    sf_waiter_wait(&wait->waiter);
+    sf_waiter_fini(&wait->waiter);
+    if (wait->get.err == SF_OK && out_body->len == 0 && out_body->max_bytes == 0) {
+        struct sf_buf empty = *out_body; /* hand the bytes over instead of copying them */
+        *out_body = wait->get.body;
+        wait->get.body = empty;
+    } else if (wait->get.err == SF_OK) {
+        sf_buf_append(out_body, wait->get.body.data, wait->get.body.len);
+    }
+    sf_buf_fini(&wait->get.body);
+    return wait->get.err;
+}
+
 enum sf_err sf_store_get_wait(struct sf_store *store, struct sf_sched *sched, struct sf_view key,
                               struct sf_buf *out_body, struct sf_etag *out_etag)
 {
-    struct get_wait wait = {.get = {.key = key, .done = get_done}};
+    struct get_wait wait = {.get = {.key = key}};
 
-    sf_waiter_init(&wait.waiter, sched);
-    sf_store_get(store, &wait.get);
-    sf_waiter_wait(&wait.waiter);
-    sf_waiter_fini(&wait.waiter);
-    if (wait.get.err == SF_OK) {
-        if (out_body->len == 0 && out_body->max_bytes == 0) {
-            struct sf_buf empty = *out_body; /* hand the bytes over instead of copying them */
-            *out_body = wait.get.body;
-            wait.get.body = empty;
-        } else {
-            sf_buf_append(out_body, wait.get.body.data, wait.get.body.len);
-        }
-        if (out_etag != NULL)
-            *out_etag = wait.get.etag;
-    }
-    sf_buf_fini(&wait.get.body);
-    return wait.get.err;
+    enum sf_err err = get_wait(store, sched, &wait, out_body);
+    if (err == SF_OK && out_etag != NULL)
+        *out_etag = wait.get.etag;
+    return err;
+}
+
+enum sf_err sf_store_get_range_wait(struct sf_store *store, struct sf_sched *sched,
+                                    struct sf_view key, uint64_t offset, uint64_t len,
+                                    struct sf_buf *out_body)
+{
+    struct get_wait wait = {.get = {.key = key, .range_offset = offset, .range_len = len}};
+
+    return get_wait(store, sched, &wait, out_body);
 }
 
 enum sf_err sf_store_list_wait(struct sf_store *store, struct sf_sched *sched,
