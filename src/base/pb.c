@@ -279,9 +279,9 @@ static enum sf_err scan_value(struct scan *scan, struct frame *frame, unsigned w
             return refuse(scan, frame, SF_ERR_PARSE, "malformed packed list");
         if (!spend_elements(scan, count))
             return refuse(scan, frame, SF_ERR_LIMIT, "too many elements");
-        return spend_memory(scan, count * memory)
-                   ? SF_OK
-                   : refuse(scan, frame, SF_ERR_LIMIT, "message needs too much memory");
+        if (!spend_array(scan, frame, count))
+            return refuse(scan, frame, SF_ERR_LIMIT, "message needs too much memory");
+        return SF_OK;
     }
     if (field->type == PROTOBUF_C_TYPE_STRING) {
         if (body.len > 0 && memchr(body.ptr, 0, body.len) != NULL)
