@@ -36,7 +36,10 @@ struct sf_stream_ops {
     void (*half_close)(void *self,
                        struct sf_call *call); /* the client sends no more; never a confirmation */
     void (*closed)(void *self,
-                   struct sf_call *call); /* last callback: finished, cancelled or broken */
+                   struct sf_call *call); /* last callback: finished, cancelled or broken; the call
+                   is gone on return unless it is held (sf_call_acquire) */
+    void (*writable)(void *self,
+                     struct sf_call *call); /* after a send said SF_ERR_FULL; may be NULL */
 };
 
 struct sf_method {
@@ -89,7 +92,7 @@ void sf_call_fail(struct sf_call *call, const struct sf_diag *diag);
 
 /* Sends one message of a streaming answer (packed at once). Any thread. SF_ERR_FULL: the peer reads
  * too slowly, the call's output budget is used up, nothing was queued; SF_CANCELLED: the peer is
- * gone. */
+ * gone; SF_ERR_LIMIT: above the message limit. */
 SF_MUST_USE enum sf_err sf_call_send(struct sf_call *call, const ProtobufCMessage *message);
 
 /* Ends a streaming call with OK after what was sent. Any thread. */
@@ -99,6 +102,12 @@ void sf_call_finish(struct sf_call *call);
  * Any thread. */
 void sf_call_pause(struct sf_call *call);
 void sf_call_resume(struct sf_call *call);
+
+/* Keeps a stream's call valid past `closed`, for threads that still hold it; each acquire needs one
+ * release. On a call that was closed, sends say SF_CANCELLED and the end is dropped. Any thread. A
+ * call with a unary handler needs no hold: it is valid until it is answered, cancelled or not. */
+void sf_call_acquire(struct sf_call *call);
+void sf_call_release(struct sf_call *call);
 
 /* The handler's own pointer for a stream. */
 void sf_call_set_state(struct sf_call *call, void *state);

@@ -51,8 +51,8 @@ struct sf_client_stream *sf_channel_stream(struct sf_channel *channel, const cha
                                            struct sf_loop *loop,
                                            const struct sf_client_stream_ops *ops, void *user);
 
-/* Packs and queues one message. SF_ERR_FULL: wait for writable; SF_ERR_STOPPED: the stream ended.
- * On the loop. */
+/* Packs and queues one message. SF_ERR_FULL: wait for writable; SF_ERR_STOPPED: the stream ended;
+ * SF_ERR_LIMIT: above the message limit. On the loop. */
 SF_MUST_USE enum sf_err sf_client_stream_send(struct sf_client_stream *stream,
                                               const ProtobufCMessage *message);
 
@@ -63,7 +63,9 @@ void sf_client_stream_half_close(struct sf_client_stream *stream);
 void sf_client_stream_cancel(struct sf_client_stream *stream);
 
 /* A channel that calls `services` (array of `count` pointers, copied) in this process as `identity`
- * (copied). */
+ * (copied). Unary: the handler runs within the call; with a loop NULL done may, too. A deadline on
+ * a loop ends the call there (the request is copied then); without a loop the handler alone minds
+ * it. */
 struct sf_channel *sf_inproc_channel_new(const struct sf_service *const *services, size_t count,
                                          const char *identity, struct sf_clock *clock);
 
