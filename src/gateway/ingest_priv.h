@@ -1,0 +1,165 @@
+/*
+ * Inside of the ingest gateway. A call is tied to one loop (its link); batches, their collection's
+ * admission state and the stream to the coordinator live there and need no lock.
+ *
+ *   deliverer's thread            link's loop
+ *   message -> copy -> post  ->   check -> admission read -> plan -> stamp -> submit -> gate -> ack
+ */
+#ifndef SF_GATEWAY_INGEST_PRIV_H
+#define SF_GATEWAY_INGEST_PRIV_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/map.h"
+#include "gateway/ingest.h"
+#include "gateway/planner_rules.h"
+#include "searchfabric/v1/durable.pb-c.h"
+
+struct ingest_call;
+struct ingest_link;
+
+/* First in, first out list of batches. */
+struct ingest_queue {
+    struct ingest_batch *head;
+    struct ingest_batch *tail;
+};
+
+/* One batch from its arrival to its acknowledgement. Owned by exactly one place: a posted task, a
+ * queue, a timestamp request or the link's table. */
+struct ingest_batch {
+    /* immutable */
+    struct sf_task task;          /* arrival on the loop */
+    struct ingest_call *call;     /* one reference */
+    struct sf_arena *arena;       /* owned; everything below lives in it */
+    struct sf_arena *error_arena; /* of ack.error; NULL while there is none */
+    size_t bytes;                 /* packed size: what it counts against the stream's budget */
+    int64_t start_ns;             /* arrival */
+
+    /* loop */
+    struct ingest_batch *next;                         /* in the queue that holds it */
+    Searchfabric__V1__StreamMutationsRequest *request; /* the copy */
+    Searchfabric__V1__MutationBatch *batch;            /* inside the request */
+    Searchfabric__V1__PlannedBatch plan;               /* filled by the planner */
+    Searchfabric__V1__RequestMeta meta;                /* of the stream, for the plan */
+    Searchfabric__V1__AckGate gate;                    /* the policy's */
+    Searchfabric__V1__MutationAck ack;                 /* gathered as events come in */
+    struct sf_tso_request stamp;                       /* first admission */
+    uint64_t receipt_ts;    /* TSO of the receipt's apply time; 0 = no receipt */
+    uint64_t submission_id; /* on the link's stream */
+    char fingerprint[SF_SHA256_HEX_BYTES];
+};
+
+/* What is known of a collection, and who waits to know more. */
+struct ingest_collection {
+    struct ingest_link *link;
+    uint64_t key[2];        /* namespace_id, collection_id */
+    struct sf_arena *arena; /* of `state`; NULL while nothing is known */
+    Searchfabric__V1__CollectionAdmissionState *state;
+    struct sf_plan_schema *schema;
+    bool reading;                        /* a read is under way */
+    struct ingest_queue current;         /* answered by the read under way */
+    struct ingest_queue waiting;         /* came after it began: answered by the next */
+    Searchfabric__V1__CollectionRef ref; /* request of the read under way */
+    Searchfabric__V1__GetCollectionAdmissionStateRequest request;
+};
+
+/* The part of the gateway that lives on one loop. */
+struct ingest_link {
+    /* immutable */
+    struct sf_ingest *ingest;
+    struct sf_loop *loop;
+    struct sf_tso_source *tso; /* batching front, owned */
+
+    /* loop */
+    struct sf_client_stream *stream; /* to the coordinator; NULL while none is open */
+    bool blocked;                    /* the stream said full */
+    uint64_t next_submission;
+    struct sf_map *inflight;     /* submission_id -> struct ingest_batch, sent */
+    struct ingest_queue to_send; /* planned and stamped, in order */
+    struct sf_map *collections;  /* key -> struct ingest_collection */
+    struct sf_task close_task;   /* posted by the stop */
+    bool closed;                 /* the stop came by */
+};
+
+/* One StreamMutations call. */
+struct ingest_call {
+    /* immutable */
+    struct ingest_link *link;
+    struct sf_call *call; /* held */
+    char identity_hash[SF_SHA256_HEX_BYTES];
+
+    /* atomic */
+    atomic_uint refs; /* the stream until `closed`, each batch, each posted event */
+    atomic_uint_fast64_t inflight_bytes;
+    atomic_uint inflight_batches;
+    atomic_bool paused; /* sf_call_pause stands */
+
+    /* loop */
+    bool opened;
+    bool ended;                         /* finish or fail was called */
+    bool half_closed;                   /* the client sends no more */
+    bool gone;                          /* `closed` ran: answers go nowhere */
+    struct sf_arena *arena;             /* of `meta` */
+    Searchfabric__V1__RequestMeta meta; /* client_id, client_kind, correlation_id */
+    struct ingest_queue unsent;         /* acknowledgements that the peer has no room for */
+};
+
+struct sf_ingest {
+    /* immutable */
+    struct sf_ingest_deps deps;
+    struct ingest_link *links;
+    size_t link_count;
+    struct sf_service service;
+    struct sf_method methods[1];
+    struct sf_metric_family *batches_total;
+    struct sf_metric_family *latency_ms;
+    struct sf_metric *rows_total;
+    struct sf_metric *inflight;
+
+    /* atomic */
+    atomic_uint next_link;
+    atomic_bool draining;
+    atomic_size_t active; /* batches not answered yet */
+
+    /* under mu: only for the stop's wait */
+    pthread_mutex_t mu;
+    pthread_cond_t idle;
+    size_t links_closed;
+};
+
+void ingest_queue_push(struct ingest_queue *queue, struct ingest_batch *batch);
+struct ingest_batch *ingest_queue_pop(struct ingest_queue *queue);
+
+/* ---- ingest_service.c: calls ----------------------------------------------------------------- */
+
+void ingest_call_release(struct ingest_call *call);
+
+/* Answers the batch with its ack, or with `diag` when that is an error, and gives it up. Loop. */
+void ingest_batch_answer(struct ingest_batch *batch, const struct sf_diag *diag);
+
+/* ---- ingest_batch.c: the way of a batch ------------------------------------------------------ */
+
+/* A batch has arrived: checks it and asks for its collection's admission state. Loop. */
+void ingest_batch_accept(struct ingest_batch *batch);
+
+/* The admission state is known (in `collection`) or the read failed with `diag`. Loop. */
+void ingest_batch_admit(struct ingest_batch *batch, const struct ingest_collection *collection,
+                        const struct sf_diag *diag);
+
+/* ---- ingest_admission.c ---------------------------------------------------------------------- */
+
+/* Calls ingest_batch_admit for `batch` with a state read that began after this call. Loop. */
+void ingest_admission_get(struct ingest_link *link, struct ingest_batch *batch);
+
+void ingest_collection_destroy(void *collection);
+
+/* ---- ingest_link.c: the stream to the coordinator -------------------------------------------- */
+
+/* Sends the batch as soon as the stream has room; its events answer it. Loop. */
+void ingest_link_submit(struct ingest_link *link, struct ingest_batch *batch);
+
+/* Ends the stream. Loop. */
+void ingest_link_close(struct ingest_link *link);
+
+#endif
