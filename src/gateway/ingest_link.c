@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#include "contract/error_status.h"
+#include "gateway/refusal_rules.h"
 
 #define SUBMIT_METHOD "/searchfabric.v1.CommitCoordinatorService/SubmitPlannedBatch"
 
@@ -60,7 +60,8 @@ static void note_gate(struct ingest_batch *batch, const Searchfabric__V1__BatchG
 {
     Searchfabric__V1__MutationAck *ack = &batch->ack;
 
-    ack->gate = gate->gate;
+    /* Both enums count the same gates in the same order. */
+    ack->gate = (Searchfabric__V1__AckGate)gate->gate;
     ack->safe_ts = gate->safe_ts;
     ack->committed_manifest_version = gate->committed_manifest_version;
     if (gate->watermarks != NULL) {
@@ -104,7 +105,7 @@ static void on_gate(struct ingest_link *link,
 {
     struct ingest_batch *batch = batch_of(link, event->submission_id, false);
 
-    if (batch == NULL || event->gate_reached->gate < batch->gate)
+    if (batch == NULL || (int)event->gate_reached->gate < (int)batch->gate)
         return;
     (void)batch_of(link, event->submission_id, true);
     note_gate(batch, event->gate_reached);
@@ -120,10 +121,7 @@ static void on_refused(struct ingest_link *link,
     if (batch == NULL)
         return;
     sf_diag_init(&diag);
-    if (event->refused->error == NULL)
-        (void)sf_diag_set(&diag, SF_INTERNAL, "the coordinator refused without a reason");
-    else
-        (void)sf_error_status_read(event->refused->error, &diag);
+    (void)sf_refusal_project(event->refused, batch->batch->batch_id, &diag);
     ingest_batch_answer(batch, &diag);
 }
 
