@@ -28,7 +28,8 @@
 #define SF_LIMIT_RPC_CONNECTIONS       4096
 #define SF_LIMIT_RPC_ARENA_BYTES       (48u << 20) /* one call: message, unpacked form and answer */
 
-#define SF_LIMIT_RPC_STREAM_BUDGET_BYTES (4u << 20) /* unsent messages of one stream and direction */
+#define SF_LIMIT_RPC_STREAM_BUDGET_BYTES                                                           \
+    (4u << 20) /* unsent messages of one stream and direction */
 
 /* Protobuf scan before unpack: recursion, elements and memory that one message may claim. */
 #define SF_LIMIT_PB_DEPTH    64
@@ -85,8 +86,8 @@
 #define SF_LIMIT_ES_NAME_CACHE   4096 /* resolved index names */
 
 /* Publishing: memory that one walk of a committed lineage may take; slices of one manifest. */
-#define SF_LIMIT_MANIFEST_CHAIN_BYTES  (1u << 30)
-#define SF_LIMIT_MANIFEST_SLICES       4096
+#define SF_LIMIT_MANIFEST_CHAIN_BYTES (1u << 30)
+#define SF_LIMIT_MANIFEST_SLICES      4096
 /* Commit: one decoded WAL chunk in recovery. */
 #define SF_LIMIT_WAL_CHUNK_ARENA_BYTES (256u << 20)
 
