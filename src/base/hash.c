@@ -70,12 +70,12 @@ void sf_sha256_hex(struct sf_view data, char out_hex[SF_SHA256_HEX_BYTES])
     sf_hex_encode(digest, sizeof(digest), out_hex);
 }
 
-/* HMAC written out over the digest (RFC 2104): the one-shot HMAC() fetches its MAC at each call. */
-void sf_hmac_sha256(struct sf_view key, struct sf_view data, uint8_t out_mac[SF_SHA256_BYTES])
+/* HMAC is written out over the digest (RFC 2104): the library's one-shot function fetches its MAC
+ * at each call, and a prepared key saves half of the hashing besides. */
+void sf_hmac_key_init(struct sf_hmac_key *hk, struct sf_view key)
 {
     uint8_t block[HMAC_BLOCK_BYTES] = {0};
     uint8_t pad[HMAC_BLOCK_BYTES];
-    uint8_t inner[SF_SHA256_BYTES];
 
     if (key.len > sizeof(block))
         sf_sha256(key, block);
@@ -84,20 +84,47 @@ void sf_hmac_sha256(struct sf_view key, struct sf_view data, uint8_t out_mac[SF_
 
     for (size_t i = 0; i < sizeof(pad); i++)
         pad[i] = block[i] ^ 0x36u;
-    EVP_MD_CTX *ctx = digest_start();
-    digest_add(ctx, pad, sizeof(pad));
-    digest_add(ctx, data.ptr, data.len);
-    digest_end(ctx, inner);
-
+    hk->inner = digest_start();
+    digest_add(hk->inner, pad, sizeof(pad));
     for (size_t i = 0; i < sizeof(pad); i++)
         pad[i] = block[i] ^ 0x5cu;
-    ctx = digest_start();
-    digest_add(ctx, pad, sizeof(pad));
-    digest_add(ctx, inner, sizeof(inner));
-    digest_end(ctx, out_mac);
+    hk->outer = digest_start();
+    digest_add(hk->outer, pad, sizeof(pad));
 
     OPENSSL_cleanse(block, sizeof(block));
     OPENSSL_cleanse(pad, sizeof(pad));
+}
+
+void sf_hmac_key_fini(struct sf_hmac_key *hk)
+{
+    EVP_MD_CTX_free(hk->inner);
+    EVP_MD_CTX_free(hk->outer);
+    hk->inner = NULL;
+    hk->outer = NULL;
+}
+
+void sf_hmac_key_mac(const struct sf_hmac_key *hk, struct sf_view data,
+                     uint8_t out_mac[SF_SHA256_BYTES])
+{
+    uint8_t inner[SF_SHA256_BYTES];
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+
+    SF_ASSERT(ctx != NULL && EVP_MD_CTX_copy_ex(ctx, hk->inner) == 1);
+    digest_add(ctx, data.ptr, data.len);
+    digest_end(ctx, inner);
+    ctx = EVP_MD_CTX_new();
+    SF_ASSERT(ctx != NULL && EVP_MD_CTX_copy_ex(ctx, hk->outer) == 1);
+    digest_add(ctx, inner, sizeof(inner));
+    digest_end(ctx, out_mac);
+}
+
+void sf_hmac_sha256(struct sf_view key, struct sf_view data, uint8_t out_mac[SF_SHA256_BYTES])
+{
+    struct sf_hmac_key hk;
+
+    sf_hmac_key_init(&hk, key);
+    sf_hmac_key_mac(&hk, data, out_mac);
+    sf_hmac_key_fini(&hk);
 }
 
 bool sf_equal_const_time(const void *a, const void *b, size_t len)

@@ -21,6 +21,22 @@ void sf_sha256_hex(struct sf_view data, char out_hex[SF_SHA256_HEX_BYTES]);
 /* HMAC-SHA256 of `data` under `key`. */
 void sf_hmac_sha256(struct sf_view key, struct sf_view data, uint8_t out_mac[SF_SHA256_BYTES]);
 
+/* A key prepared for many HMAC-SHA256 computations: the two padded blocks are hashed once. */
+struct sf_hmac_key {
+    void *inner; /* OpenSSL digest context after the inner block, owned */
+    void *outer; /* the same after the outer block, owned */
+};
+
+/* Prepares `key`; the bytes are not kept. End with sf_hmac_key_fini. */
+void sf_hmac_key_init(struct sf_hmac_key *hk, struct sf_view key);
+
+/* Releases the contexts; may be called twice. */
+void sf_hmac_key_fini(struct sf_hmac_key *hk);
+
+/* HMAC-SHA256 of `data`. Any thread; the key is not changed. */
+void sf_hmac_key_mac(const struct sf_hmac_key *hk, struct sf_view data,
+                     uint8_t out_mac[SF_SHA256_BYTES]);
+
 /* Compares without a data-dependent time; true when equal. */
 bool sf_equal_const_time(const void *a, const void *b, size_t len);
 

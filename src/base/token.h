@@ -2,7 +2,21 @@
  * Signed wrapper shared by page tokens and allocator receipts: version, token family, key_id,
  * issued, optional expiry (unix ms), claims (a protobuf message's bytes), HMAC-SHA256 over all of
  * it; checked in constant time. The key ring file holds one signing key, keys in overlap and
- * retired verification keys; it is reloaded on SIGHUP.
+ * retired verification keys; it is reloaded on SIGHUP:
+ *
+ *     keys:
+ *       - id: k2                        # 1 to 32 of A-Z a-z 0-9 . _ -
+ *         secret: <64 hex digits>
+ *         state: signing                # exactly one
+ *       - id: k1
+ *         secret: <64 hex digits>
+ *         state: overlap                # still verifies every token, to the end of its window
+ *         verify_until_unix_ms: 1767225600000
+ *       - id: k0
+ *         secret: <64 hex digits>
+ *         state: retired                # verifies tokens without expiry (receipts) only
+ *
+ * The file must not be readable by group or others. Source: OP-51, A-04, CCS-10.2-15.
  */
 #ifndef SF_BASE_TOKEN_H
 #define SF_BASE_TOKEN_H
