@@ -366,6 +366,16 @@ static bool take_apart(struct sf_view token, struct parts *out)
     return true;
 }
 
+bool sf_token_key_id(struct sf_view token, struct sf_view *out_key_id)
+{
+    struct parts parts;
+
+    if (!take_apart(token, &parts))
+        return false;
+    *out_key_id = parts.key_id;
+    return true;
+}
+
 /* The key that may verify the token now, or NULL. */
 static const struct key *find_key(const struct ring *ring, const struct parts *parts,
                                   int64_t now_unix_ms)

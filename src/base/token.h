@@ -60,6 +60,10 @@ void sf_keyring_destroy(struct sf_keyring *ring);
 void sf_token_sign(struct sf_keyring *ring, enum sf_token_family family, int64_t issued_unix_ms,
                    int64_t expires_unix_ms, struct sf_view claims, struct sf_buf *out);
 
+/* The id of the key that a token says it was signed with (nothing is verified), as a view into
+ * `token`; false when it is no token. */
+bool sf_token_key_id(struct sf_view token, struct sf_view *out_key_id);
+
 /* Verifies; on SF_TOKEN_OK *out_claims points into `token`. Fuzzed. */
 SF_MUST_USE enum sf_token_reason sf_token_verify(struct sf_keyring *ring,
                                                  enum sf_token_family family, int64_t now_unix_ms,

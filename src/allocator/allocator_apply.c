@@ -1,0 +1,693 @@
+/*
+ * Model: a group's way through the phases.
+ *
+ *   start -> resolve -> admit -> (load -> resolve) -> plan -> write -> settle
+ *
+ * resolve  each member is looked up: answers remembered, what is pending in the state in hand, its
+ *          replay-success object. What is found is answered and leaves.
+ * admit    one conditional read of the admission facts for all members that are left. A refused
+ *          collection costs no read of the allocator's state.
+ * load     a lane without state in hand reads it and finishes what is pending there
+ *          (allocator_recover.c); then every member is looked up again, because another owner may
+ *          have finished it meanwhile.
+ * plan     plans run in order on a copy of the state. A refusal is told at once if nothing before
+ * it moved the copy, else when the write stands, for it speaks of that write's state. write    one
+ * batch: the state object by compare-and-swap (stage 0), each member's replay-success object
+ * create-only (stage 1). A write that lost or is in doubt: the state is forgotten and loaded again
+ * before anything goes on. settle   each member is answered when its own object stands. A doubtful
+ * put is repeated, same bytes and condition; an object that is there already is read, and what
+ * stands is the answer. Ids of a member whose object was not written are burned: the state moved
+ * on.
+ *
+ * Settling members hold up neither the lane nor each other; the lane's next group runs meanwhile
+ * and carries their records on in pending_applies until they stand.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/allocator_priv.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/mutant.h"
+#include "base/pb.h"
+
+#define ADMISSION_METHOD "/searchfabric.v1.CatalogControlPrivateService/GetCollectionAdmissionState"
+#define PAUSE_BASE_MS    5
+#define PAUSE_MAX_MS     500
+
+/* Pause before try `tries` (1, 2, ...): exponential, with full jitter over its upper half. */
+static int64_t pause_ms(struct sf_alloc_shard *shard, unsigned tries)
+{
+    int64_t top = (int64_t)PAUSE_BASE_MS << (tries < 8 ? tries : 8);
+    if (top > PAUSE_MAX_MS)
+        top = PAUSE_MAX_MS;
+    return top / 2 + (int64_t)sf_rng_below(&shard->rng, (uint64_t)top / 2 + 1);
+}
+
+/* ---- the group's members ---- */
+
+void sf_alloc_group_remove(struct sf_alloc_lane *lane, size_t index)
+{
+    lane->group.ops[index] = NULL;
+}
+
+/* Closes the holes that sf_alloc_group_remove left. */
+static void group_compact(struct sf_alloc_group *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->count; i++) {
+        if (g->ops[i] == NULL)
+            continue;
+        g->ops[n] = g->ops[i];
+        g->ops[n]->index = n;
+        n++;
+    }
+    g->count = n;
+}
+
+static void group_add(struct sf_alloc_group *g, struct sf_alloc_op *op)
+{
+    if (g->count == g->cap) {
+        g->cap = g->cap == 0 ? 8 : 2 * g->cap;
+        g->ops = sf_realloc(g->ops, g->cap * sizeof(struct sf_alloc_op *));
+    }
+    op->phase = SF_OP_UNRESOLVED;
+    op->index = g->count;
+    g->ops[g->count++] = op;
+}
+
+/* Refuses member `index` with a copy of `diag`. */
+static void member_refuse(struct sf_alloc_lane *lane, size_t index, const struct sf_diag *diag)
+{
+    struct sf_alloc_op *op = lane->group.ops[index];
+
+    sf_alloc_group_remove(lane, index);
+    *sf_call_diag(op->call) = *diag;
+    sf_alloc_op_refuse(op);
+}
+
+void sf_alloc_group_refuse(struct sf_alloc_lane *lane, const struct sf_diag *diag)
+{
+    for (size_t i = 0; i < lane->group.count; i++)
+        if (lane->group.ops[i] != NULL)
+            member_refuse(lane, i, diag);
+    group_compact(&lane->group);
+    sf_alloc_lane_rest(lane);
+}
+
+void sf_alloc_group_fail(struct sf_alloc_lane *lane, bool outcome_unknown, const char *why)
+{
+    struct sf_alloc_group *g = &lane->group;
+
+    if (lane->state != SF_LANE_READY)
+        sf_alloc_lane_forget(lane);
+    for (size_t i = 0; i < g->count; i++) {
+        struct sf_alloc_op *op = g->ops[i];
+        if (op == NULL)
+            continue;
+        sf_alloc_group_remove(lane, i);
+        sf_alloc_op_unavailable(op, outcome_unknown, why);
+    }
+    group_compact(g);
+    sf_alloc_lane_rest(lane);
+}
+
+static void group_pause_over(struct sf_timer *timer)
+{
+    struct sf_alloc_lane *lane = SF_CONTAINER_OF(timer, struct sf_alloc_lane, group.timer);
+    lane->group.resume(lane);
+}
+
+void sf_alloc_group_again(struct sf_alloc_lane *lane, void (*resume)(struct sf_alloc_lane *lane),
+                          bool outcome_unknown, const char *why)
+{
+    struct sf_alloc_group *g = &lane->group;
+
+    if (++g->tries >= SF_LIMIT_ALLOC_TRIES) {
+        sf_alloc_group_fail(lane, outcome_unknown, why);
+        return;
+    }
+    g->resume = resume;
+    sf_timer_init(&g->timer, lane->shard->loop, group_pause_over);
+    sf_timer_start(&g->timer, pause_ms(lane->shard, g->tries));
+}
+
+void sf_alloc_group_start(struct sf_alloc_lane *lane)
+{
+    struct sf_alloc_group *g = &lane->group;
+    size_t items = 0;
+
+    lane->busy = true;
+    g->count = 0;
+    g->admission_asked = false;
+    g->admitted = false;
+    g->adopt = false;
+    g->tries = 0;
+    g->attempt[0] = '\0';
+    while (lane->queue_head != NULL && g->count < SF_LIMIT_ALLOC_GROUP_OPS &&
+           items < SF_LIMIT_ALLOC_GROUP_ITEMS) {
+        struct sf_alloc_op *op = lane->queue_head;
+        lane->queue_head = op->link;
+        if (lane->queue_head == NULL)
+            lane->queue_tail = &lane->queue_head;
+        op->link = NULL;
+        if (sf_call_cancelled(op->call)) {
+            sf_diag_set(sf_call_diag(op->call), SF_CANCELLED, "the caller is gone");
+            sf_alloc_op_refuse(op);
+            continue;
+        }
+        items += op->request.item_count;
+        group_add(g, op);
+    }
+    sf_alloc_group_resolve(lane);
+}
+
+/* ---- settle: one member's own replay-success object ---- */
+
+static void settle_send(struct sf_alloc_op *op);
+
+/* True when the plan holds an explicit item: then a lost record would meet its own burn. */
+static bool op_has_explicit(const struct sf_alloc_op *op)
+{
+    return op->request.shape != SF_PLAN_ISSUE_ONLY;
+}
+
+static void count_burned(struct sf_alloc_op *op)
+{
+    atomic_fetch_add(&op->shard->counters.ids_burned, op->request.item_count);
+}
+
+/* `record` stands under op's key: answers, remembers, and no longer carries it on. */
+static void op_settled(struct sf_alloc_op *op, const sf_replay_record *record, bool fresh)
+{
+    struct sf_buf packed = {0};
+
+    sf_alloc_pending_del(op->lane, op->key);
+    sf_alloc_record_answer(record, &packed);
+    sf_alloc_answer_put(op->shard, op->key, record->payload_fingerprint, sf_buf_view(&packed));
+    if (fresh) {
+        atomic_fetch_add(&op->shard->counters.allocations, 1);
+        atomic_fetch_add(&op->shard->counters.ids_issued, op->request.issue_count);
+    }
+    sf_alloc_op_stand(op, record->payload_fingerprint, sf_buf_view(&packed), fresh);
+    sf_buf_fini(&packed);
+}
+
+static void settle_pause_over(struct sf_timer *timer)
+{
+    settle_send(SF_CONTAINER_OF(timer, struct sf_alloc_op, timer));
+}
+
+/* The put is in doubt or was not applied: the same again, a bounded number of times. */
+static void settle_again(struct sf_alloc_op *op)
+{
+    if (++op->tries >= SF_LIMIT_ALLOC_TRIES) {
+        count_burned(op);
+        sf_alloc_op_unavailable(op, true, "the result could not be made durable");
+        return;
+    }
+    sf_timer_init(&op->timer, op->shard->loop, settle_pause_over);
+    sf_timer_start(&op->timer, pause_ms(op->shard, op->tries));
+}
+
+/* Something stands under op's key: that is the answer, whoever wrote it. */
+static void read_back_done(struct sf_get *get)
+{
+    struct sf_alloc_op *op = SF_CONTAINER_OF(get, struct sf_alloc_op, get);
+    sf_replay_record *record = NULL;
+
+    if (get->err != SF_OK) {
+        settle_again(op);
+        return;
+    }
+    struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
+    struct sf_diag *diag = sf_call_diag(op->call);
+    if (sf_alloc_record_decode(sf_buf_view(&get->body), op->key, arena, diag, &record) != SF_OK) {
+        sf_alloc_op_refuse(op);
+    } else {
+        bool own = strcmp(record->attempt_id, op->attempt) == 0;
+        if (!own)
+            count_burned(op);
+        op_settled(op, record, own);
+    }
+    sf_arena_destroy(arena);
+}
+
+static void read_back(struct sf_alloc_op *op)
+{
+    sf_buf_clear(&op->get.body);
+    op->get.key = sf_buf_view(&op->object_key);
+    op->get.loop = op->shard->loop;
+    op->get.done = read_back_done;
+    sf_store_get(op->shard->allocator->deps.store, &op->get);
+}
+
+/* What became of the put of op's object, in the group's batch or on its own. */
+static void settle_result(struct sf_alloc_op *op, enum sf_err err)
+{
+    if (err != SF_OK && op_has_explicit(op) && !SF_MUTANT(alloc_trim_unproved))
+        sf_alloc_pending_add(op->lane, op->record);
+    if (SF_MUTANT(alloc_ack_unproved) && (err == SF_ERR_AMBIGUOUS || err == SF_ERR_UNAVAILABLE))
+        err = SF_OK;
+    if (SF_MUTANT(alloc_412_answers_own) && err == SF_ERR_PRECONDITION)
+        err = SF_OK;
+    switch (err) {
+    case SF_OK:
+        op_settled(op, op->record, true);
+        break;
+    case SF_ERR_PRECONDITION:
+        read_back(op);
+        break;
+    case SF_ERR_AMBIGUOUS:
+    case SF_ERR_UNAVAILABLE:
+    case SF_ERR_CANCELLED_STAGE:
+        settle_again(op);
+        break;
+    default:
+        sf_diag_set(sf_call_diag(op->call), SF_INTERNAL, "the replay object was refused: %s",
+                    sf_err_info(err)->name);
+        sf_alloc_op_refuse(op);
+    }
+}
+
+static void settle_done(struct sf_batch *batch)
+{
+    struct sf_alloc_op *op = SF_CONTAINER_OF(batch, struct sf_alloc_op, batch);
+    settle_result(op, op->put.err);
+}
+
+/* A put that creates op's object and nothing else. */
+static void op_put_fill(struct sf_alloc_op *op, struct sf_put *put)
+{
+    *put = (struct sf_put){.key = sf_buf_view(&op->object_key),
+                           .body = sf_buf_view(&op->body),
+                           .cond = SF_MUTANT(alloc_replay_overwrites) ? SF_PUT_ANY : SF_PUT_ABSENT};
+}
+
+static void settle_send(struct sf_alloc_op *op)
+{
+    op_put_fill(op, &op->put);
+    op->batch = (struct sf_batch){
+        .puts = &op->put, .count = 1, .loop = op->shard->loop, .done = settle_done};
+    sf_store_submit(op->shard->allocator->deps.store, &op->batch);
+}
+
+/* Encodes op's record once; the bytes and their attempt id stay for every repeat. */
+static void op_encode(struct sf_alloc_op *op)
+{
+    sf_buf_clear(&op->body);
+    sf_attempts_next(op->shard->allocator->deps.attempts, op->attempt);
+    sf_alloc_record_encode(op->record, op->attempt, &op->body);
+}
+
+/* The key is pending in the state in hand: finishes that apply first, then op is answered from it.
+ */
+static void op_finish_pending(struct sf_alloc_op *op, const struct sf_alloc_pending *pending)
+{
+    ProtobufCMessage *message = NULL;
+    enum sf_err err = sf_pb_unpack(&searchfabric__v1__allocator_replay_success_object__descriptor,
+                                   sf_buf_view(&pending->record), sf_call_arena(op->call),
+                                   sf_call_diag(op->call), &message);
+
+    op->phase = SF_OP_SETTLING;
+    if (err != SF_OK) {
+        sf_alloc_op_refuse(op);
+        return;
+    }
+    op->record = (sf_replay_record *)message;
+    op->tries = 0;
+    op_encode(op);
+    settle_send(op);
+}
+
+/* ---- resolve ---- */
+
+static void group_resolved(struct sf_alloc_lane *lane);
+
+/* One lookup less is out. */
+static void read_finished(struct sf_alloc_lane *lane)
+{
+    SF_ASSERT(lane->group.reads > 0);
+    if (--lane->group.reads == 0)
+        group_resolved(lane);
+}
+
+static void lookup_done(struct sf_get *get)
+{
+    struct sf_alloc_op *op = SF_CONTAINER_OF(get, struct sf_alloc_op, get);
+    struct sf_alloc_lane *lane = op->lane;
+    sf_replay_record *record = NULL;
+
+    if (get->err == SF_ERR_NOT_FOUND) {
+        op->phase = SF_OP_FRESH;
+        read_finished(lane);
+        return;
+    }
+    sf_alloc_group_remove(lane, op->index);
+    if (get->err != SF_OK) {
+        sf_alloc_op_unavailable(op, false, "the replay lookup failed");
+        read_finished(lane);
+        return;
+    }
+    struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
+    struct sf_diag *diag = sf_call_diag(op->call);
+    if (sf_alloc_record_decode(sf_buf_view(&get->body), op->key, arena, diag, &record) != SF_OK)
+        sf_alloc_op_refuse(op);
+    else
+        op_settled(op, record, false);
+    sf_arena_destroy(arena);
+    read_finished(lane);
+}
+
+/* Looks one member up. */
+static void member_resolve(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
+{
+    const struct sf_alloc_answer *answer = sf_alloc_answer_get(lane->shard, op->key);
+    if (answer != NULL) {
+        sf_alloc_group_remove(lane, op->index);
+        sf_alloc_op_stand(op, answer->fingerprint, sf_view_bytes(answer->packed, answer->len),
+                          false);
+        return;
+    }
+    const struct sf_alloc_pending *pending =
+        lane->state == SF_LANE_READY ? sf_alloc_pending_find(lane, op->key) : NULL;
+    if (op->object_key.len == 0)
+        sf_alloc_replay_key(op->key, &op->object_key);
+    if (pending != NULL && !SF_MUTANT(alloc_resolve_skips_pending)) {
+        sf_alloc_group_remove(lane, op->index);
+        op_finish_pending(op, pending);
+        return;
+    }
+    op->phase = SF_OP_READING;
+    sf_buf_clear(&op->get.body);
+    op->get.key = sf_buf_view(&op->object_key);
+    op->get.loop = lane->shard->loop;
+    op->get.done = lookup_done;
+    lane->group.reads++;
+    sf_store_get(lane->shard->allocator->deps.store, &op->get);
+}
+
+void sf_alloc_group_resolve(struct sf_alloc_lane *lane)
+{
+    struct sf_alloc_group *g = &lane->group;
+
+    g->reads = 1;
+    for (size_t i = 0; i < g->count; i++)
+        if (g->ops[i] != NULL && g->ops[i]->phase == SF_OP_UNRESOLVED)
+            member_resolve(lane, g->ops[i]);
+    read_finished(lane);
+}
+
+/* ---- admit ---- */
+
+/* Goes on with members that are admitted, or whose admission is not needed any more. */
+static void group_go_on(struct sf_alloc_lane *lane)
+{
+    group_compact(&lane->group);
+    if (lane->group.count == 0)
+        sf_alloc_lane_rest(lane);
+    else if (lane->state == SF_LANE_COLD)
+        sf_alloc_lane_load(lane);
+    else
+        sf_alloc_group_plan(lane);
+}
+
+/* What an error of the catalog means here. */
+static void admission_error(const struct sf_diag *from, struct sf_diag *diag)
+{
+    if (from->err == SF_RESOURCE_NOT_FOUND) {
+        sf_diag_set(diag, SF_RESOURCE_NOT_FOUND, "no such collection");
+        return;
+    }
+    const char *reason = sf_diag_get(from, "catalog_unavailable_reason");
+    sf_diag_set(diag, SF_CATALOG_UNAVAILABLE, "admission facts cannot be read: %s", from->message);
+    sf_diag_area(diag, "allocator");
+    sf_diag_detail(diag, "catalog_unavailable_reason", "%s",
+                   reason == NULL || from->err != SF_CATALOG_UNAVAILABLE
+                       ? "admission_facts_unavailable"
+                       : reason);
+}
+
+/* Takes the facts of an answer over. */
+static enum sf_err admission_read(struct sf_alloc_lane *lane,
+                                  const Searchfabric__V1__GetCollectionAdmissionStateResponse *r,
+                                  struct sf_diag *diag)
+{
+    if (r->result_case ==
+        SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_RESPONSE__RESULT_NOT_MODIFIED) {
+        if (lane->facts_known)
+            return SF_OK;
+    } else if (r->result_case ==
+               SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_RESPONSE__RESULT_STATE) {
+        sf_alloc_facts_fini(&lane->facts);
+        enum sf_err err = sf_alloc_facts_read(r->state, lane->collection, &lane->facts, diag);
+        lane->facts_known = err == SF_OK && lane->facts.etag[0] != '\0';
+        return err;
+    }
+    sf_diag_set(diag, SF_CATALOG_UNAVAILABLE, "the catalog answered without facts");
+    sf_diag_area(diag, "allocator");
+    sf_diag_detail(diag, "catalog_unavailable_reason", "admission_facts_incomplete");
+    return SF_CATALOG_UNAVAILABLE;
+}
+
+static void admission_done(void *user, const struct sf_diag *from, const ProtobufCMessage *response)
+{
+    struct sf_alloc_lane *lane = user;
+    struct sf_alloc_group *g = &lane->group;
+    struct sf_allocator *allocator = lane->shard->allocator;
+    struct sf_diag diag;
+
+    int64_t took_ns = sf_clock_mono_ns(allocator->deps.clock) - g->ccs_started_ns;
+    sf_metric_observe_ms(allocator->metrics.ccs, (double)took_ns / 1e6);
+    sf_diag_init(&diag);
+    if (from->err != SF_OK)
+        admission_error(from, &diag);
+    else
+        (void)admission_read(lane, (const void *)response, &diag);
+    if (diag.err != SF_OK) {
+        sf_alloc_group_refuse(lane, &diag);
+        return;
+    }
+    g->admitted = true;
+    for (size_t i = 0; i < g->count; i++) {
+        sf_diag_init(&diag);
+        if (sf_alloc_admit(&lane->facts, &g->ops[i]->request, &diag) != SF_OK)
+            member_refuse(lane, i, &diag);
+    }
+    group_go_on(lane);
+}
+
+static void group_admit(struct sf_alloc_lane *lane)
+{
+    struct sf_alloc_group *g = &lane->group;
+    struct sf_allocator *allocator = lane->shard->allocator;
+    struct sf_call_options options = {.timeout_ms = allocator->deps.limits.catalog_timeout_ms};
+
+    g->ccs_ref = (Searchfabric__V1__CollectionRef)SEARCHFABRIC__V1__COLLECTION_REF__INIT;
+    g->ccs_ref.namespace_id = lane->collection.namespace_id.v;
+    g->ccs_ref.collection_id = lane->collection.collection_id.v;
+    g->ccs_request = (Searchfabric__V1__GetCollectionAdmissionStateRequest)
+        SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_REQUEST__INIT;
+    g->ccs_request.collection = &g->ccs_ref;
+    if (lane->facts_known) {
+        g->ccs_request._known_descriptor_etag_case =
+            SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_REQUEST___KNOWN_DESCRIPTOR_ETAG_KNOWN_DESCRIPTOR_ETAG;
+        g->ccs_request.known_descriptor_etag = lane->facts.etag;
+        g->ccs_request._known_collection_name_binding_revision_case =
+            SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_REQUEST___KNOWN_COLLECTION_NAME_BINDING_REVISION_KNOWN_COLLECTION_NAME_BINDING_REVISION;
+        g->ccs_request.known_collection_name_binding_revision = lane->facts.binding_revision;
+    }
+    for (size_t i = 0; i < g->count; i++)
+        g->ops[i]->ccs_read = true;
+    g->ccs_started_ns = sf_clock_mono_ns(allocator->deps.clock);
+    sf_channel_unary(allocator->deps.catalog, ADMISSION_METHOD, &g->ccs_request.base, &options,
+                     lane->shard->loop, admission_done, lane);
+}
+
+static void group_resolved(struct sf_alloc_lane *lane)
+{
+    group_compact(&lane->group);
+    if (lane->group.count != 0 && !lane->group.admitted)
+        group_admit(lane);
+    else
+        group_go_on(lane);
+}
+
+/* ---- plan and write ---- */
+
+/* The state write stands: tells refusals that waited for it, lets go of the members. */
+static void group_stands(struct sf_alloc_lane *lane, bool batch_was_whole)
+{
+    struct sf_alloc_group *g = &lane->group;
+    size_t put = 1;
+
+    lane->in_hand = g->after;
+    lane->owned = true;
+    lane->epoch = g->after.epoch;
+    lane->seen_version = g->after.version;
+    lane->state = SF_LANE_READY;
+    g->attempt[0] = '\0';
+    atomic_fetch_add(&lane->shard->counters.groups, 1);
+    for (size_t i = 0; i < g->count; i++) {
+        struct sf_alloc_op *op = g->ops[i];
+        sf_alloc_group_remove(lane, i);
+        if (op->phase == SF_OP_REFUSED) {
+            sf_alloc_op_refuse(op);
+            continue;
+        }
+        op->phase = SF_OP_SETTLING;
+        op->tries = 0;
+        if (batch_was_whole)
+            settle_result(op, g->puts[put++].err);
+        else
+            settle_send(op);
+    }
+    group_compact(g);
+    sf_alloc_lane_rest(lane);
+}
+
+void sf_alloc_group_adopt(struct sf_alloc_lane *lane, const struct sf_etag *etag)
+{
+    lane->group.after.etag = *etag;
+    group_stands(lane, false);
+}
+
+static void write_done(struct sf_batch *batch)
+{
+    struct sf_alloc_lane *lane = SF_CONTAINER_OF(batch, struct sf_alloc_lane, group.batch);
+    struct sf_alloc_group *g = &lane->group;
+    enum sf_err err = g->puts[0].err;
+
+    if (err == SF_ERR_AMBIGUOUS && SF_MUTANT(alloc_doubt_is_applied)) {
+        group_stands(lane, false);
+        return;
+    }
+    switch (err) {
+    case SF_OK:
+        g->after.etag = g->puts[0].etag;
+        group_stands(lane, true);
+        break;
+    case SF_ERR_UNAVAILABLE: /* certain: nothing moved, the state in hand is still the one */
+        sf_alloc_group_fail(lane, false, "the state write failed");
+        break;
+    case SF_ERR_PRECONDITION:
+        atomic_fetch_add(&lane->shard->counters.state_conflicts, 1);
+        sf_metric_add(lane->shard->allocator->metrics.conflicts, 1);
+        sf_alloc_lane_forget(lane);
+        sf_alloc_group_again(lane, sf_alloc_lane_load, false, "the state kept moving");
+        break;
+    case SF_ERR_AMBIGUOUS:
+        sf_alloc_lane_forget(lane);
+        sf_alloc_group_again(lane, sf_alloc_lane_load, true, "the state write is in doubt");
+        break;
+    default:
+        SF_LOG(ERROR, "alloc_write_refused", SF_KV_VIEW("key", sf_buf_view(&lane->state_key)),
+               SF_KV_STR("error", sf_err_info(err)->name));
+        sf_alloc_group_fail(lane, false, "the state write was refused");
+    }
+}
+
+/* What the state is once the group's write stands. */
+static void after_init(struct sf_alloc_lane *lane)
+{
+    struct sf_alloc_state *after = &lane->group.after;
+    int64_t now = sf_clock_unix_ms(lane->shard->allocator->deps.clock);
+
+    *after = lane->in_hand;
+    after->exists = true;
+    after->version++;
+    after->epoch = lane->owned ? lane->epoch : lane->in_hand.epoch + 1;
+    if (now > after->updated_at_unix_ms)
+        after->updated_at_unix_ms = now;
+}
+
+/* Runs one member's plan on the copy; false when it was refused (told, or to be told later). */
+static bool member_plan(struct sf_alloc_lane *lane, struct sf_alloc_op *op, bool moved)
+{
+    struct sf_alloc_state *after = &lane->group.after;
+    struct sf_watermark before = after->mark;
+    struct sf_diag *diag = sf_call_diag(op->call);
+
+    sf_diag_init(diag);
+    enum sf_err err = sf_alloc_plan_run(op->request.items, op->request.item_count,
+                                        lane->facts.max_jump, &after->mark, diag);
+    if (err == SF_OK) {
+        op->record = sf_alloc_record_build(op, after);
+        if (op->record != NULL) {
+            op->phase = SF_OP_PLANNED;
+            op_encode(op);
+            return true;
+        }
+        after->mark = before;
+        sf_diag_set(diag, SF_ERR_LIMIT, "the request does not fit its arena");
+    }
+    if (moved) {
+        op->phase = SF_OP_REFUSED;
+    } else {
+        sf_alloc_group_remove(lane, op->index);
+        sf_alloc_op_refuse(op);
+    }
+    return false;
+}
+
+/* Sends the state object and the planned members' objects as one batch. */
+static void group_write(struct sf_alloc_lane *lane, size_t planned)
+{
+    struct sf_alloc_group *g = &lane->group;
+    struct sf_allocator *allocator = lane->shard->allocator;
+    sf_replay_record **fresh = sf_malloc((planned + 1) * sizeof(*fresh));
+    size_t fresh_count = 0;
+    size_t n = 1;
+
+    if (g->put_cap < planned + 1) {
+        g->put_cap = planned + 1;
+        g->puts = sf_realloc(g->puts, g->put_cap * sizeof(*g->puts));
+    }
+    for (size_t i = 0; i < g->count; i++) {
+        struct sf_alloc_op *op = g->ops[i];
+        if (op->phase != SF_OP_PLANNED)
+            continue;
+        if (op_has_explicit(op))
+            fresh[fresh_count++] = op->record;
+        op_put_fill(op, &g->puts[n]);
+        g->puts[n].stage = 1;
+        g->puts[n].command = (uint32_t)n;
+        n++;
+    }
+    sf_attempts_next(allocator->deps.attempts, g->attempt);
+    sf_buf_clear(&g->body);
+    sf_alloc_state_encode(lane, &g->after, g->attempt, fresh, fresh_count, &g->body);
+    free(fresh);
+    g->puts[0] = (struct sf_put){.key = sf_buf_view(&lane->state_key),
+                                 .body = sf_buf_view(&g->body),
+                                 .cond = lane->in_hand.exists ? SF_PUT_MATCH : SF_PUT_ABSENT,
+                                 .match = lane->in_hand.etag,
+                                 .stage = 0,
+                                 .command = SF_COMMAND_ALL};
+    if (SF_MUTANT(alloc_state_unconditional))
+        g->puts[0].cond = SF_PUT_ANY;
+    g->batch = (struct sf_batch){
+        .puts = g->puts, .count = n, .loop = lane->shard->loop, .done = write_done};
+    sf_store_submit(allocator->deps.store, &g->batch);
+}
+
+void sf_alloc_group_plan(struct sf_alloc_lane *lane)
+{
+    struct sf_alloc_group *g = &lane->group;
+    size_t planned = 0;
+
+    if (lane->pending_count >= SF_LIMIT_ALLOC_PENDING) {
+        sf_alloc_lane_roll(lane);
+        return;
+    }
+    after_init(lane);
+    for (size_t i = 0; i < g->count; i++)
+        if (member_plan(lane, g->ops[i], planned > 0))
+            planned++;
+    group_compact(g);
+    if (planned == 0)
+        sf_alloc_lane_rest(lane);
+    else
+        group_write(lane, planned);
+}

@@ -1,0 +1,388 @@
+/*
+ * The allocator's parts, shared by the files of this folder.
+ *
+ *   allocator_service.c  RPC in and out, drain, statistics, metrics and log
+ *   allocator_rules.c    pure decisions (allocator_rules.h)
+ *   allocator_state.c    memory: shards, lanes, requests that join, remembered answers
+ *   allocator_apply.c    a group's way: resolve, admit, plan, write, settle
+ *   allocator_store.c    durable objects: build, encode, decode, compare
+ *   allocator_recover.c  load of a lane: read, ownership, roll-forward
+ *
+ * One shard a loop; everything in a shard is touched on its loop only, but where marked otherwise.
+ */
+#ifndef SF_ALLOCATOR_ALLOCATOR_PRIV_H
+#define SF_ALLOCATOR_ALLOCATOR_PRIV_H
+
+#include <stdatomic.h>
+
+#include "allocator/allocator.h"
+#include "allocator/allocator_rules.h"
+#include "base/map.h"
+#include "base/rng.h"
+
+struct sf_alloc_lane;
+struct sf_alloc_shard;
+
+typedef Searchfabric__V1__AllocatorReplaySuccessObject sf_replay_record;
+
+/* Where a request stands. */
+enum sf_alloc_op_phase {
+    SF_OP_QUEUED,     /* waits for its lane's next group */
+    SF_OP_JOINED,     /* waits for another request with the same key */
+    SF_OP_UNRESOLVED, /* in the group, not looked up (again) yet */
+    SF_OP_READING,    /* its replay-success object is being read */
+    SF_OP_FRESH,      /* has no result yet: its plan may run */
+    SF_OP_PLANNED,    /* ran; covered by the group's state write */
+    SF_OP_REFUSED,    /* refused behind a plan of the same group: told when the write stands */
+    SF_OP_SETTLING    /* covered by a standing state write; its own object is being written */
+};
+
+/* How an answer came about: the label of the replay metric and log. */
+enum sf_alloc_class {
+    SF_CLASS_NONE, /* refused before or without a look-up */
+    SF_CLASS_ORIGINAL,
+    SF_CLASS_REPLAY,
+    SF_CLASS_CONFLICT
+};
+
+/* One request, in its call's arena: gone with the answer. */
+struct sf_alloc_op {
+    /* immutable once posted */
+    struct sf_alloc_shard *shard;
+    struct sf_call *call;
+    struct sf_alloc_request request;
+    char key[SF_SHA256_HEX_BYTES];         /* transport_lookup_key */
+    char fingerprint[SF_SHA256_HEX_BYTES]; /* payload_fingerprint */
+    int64_t started_ns;                    /* monotonic */
+    struct sf_task task;                   /* brings it to its loop */
+
+    /* loop */
+    struct sf_alloc_op *prev; /* list of all requests of the shard */
+    struct sf_alloc_op *next;
+    struct sf_alloc_op *link;      /* queue of the lane, or list of those that joined */
+    struct sf_alloc_op *followers; /* requests with the same key that wait for this one */
+    struct sf_alloc_lane *lane;
+    enum sf_alloc_op_phase phase;
+    size_t index;   /* place in the group's array while a member */
+    bool late;      /* joined after the leader's admission facts were asked for */
+    bool ccs_read;  /* admission facts were asked for on its behalf */
+    unsigned tries; /* of the present durable step */
+
+    /* the replay-success object */
+    struct sf_buf object_key;
+    struct sf_get get;
+    sf_replay_record *record;          /* in the call's arena; what `body` holds */
+    struct sf_buf body;                /* encoded record */
+    char attempt[SF_ATTEMPT_ID_BYTES]; /* attempt id inside `body` */
+    struct sf_put put;                 /* when it is sent on its own */
+    struct sf_batch batch;
+    struct sf_timer timer; /* pause before the next try */
+};
+
+/* A replay record in the state object whose replay object is not known to stand. */
+struct sf_alloc_pending {
+    char key[SF_SHA256_HEX_BYTES];
+    struct sf_buf record; /* packed sf_replay_record without header */
+};
+
+/* The state object as read or written last. */
+struct sf_alloc_state {
+    bool exists;                /* the object is there, with `etag` */
+    struct sf_etag etag;        /* of the object */
+    struct sf_watermark mark;   /* next_doc_id */
+    uint64_t epoch;             /* allocation_epoch */
+    uint64_t version;           /* allocator_state_version */
+    int64_t updated_at_unix_ms; /* of the last write */
+};
+
+enum sf_alloc_lane_state {
+    SF_LANE_COLD,  /* no state in hand */
+    SF_LANE_READY, /* state in hand; what it lists as pending stood at the load */
+    SF_LANE_CLOSED /* a newer owner was met: never again in this process */
+};
+
+/* One pending apply that is being finished. */
+struct sf_alloc_roll {
+    char key[SF_SHA256_HEX_BYTES];
+    struct sf_buf object_key;
+    struct sf_buf body;
+};
+
+/* What a lane has under way; one group at a time. */
+struct sf_alloc_group {
+    struct sf_alloc_op **ops; /* members that are not answered or settling; owned array */
+    size_t count;
+    size_t cap;
+    size_t reads;          /* replay lookups that are still out, plus one while they are sent */
+    bool admission_asked;  /* the facts were asked for */
+    bool admitted;         /* the facts were read after every member came in, and admit */
+    unsigned tries;        /* loads and writes of this group that did not go through */
+    struct sf_timer timer; /* pause before the next try */
+    void (*resume)(struct sf_alloc_lane *lane); /* what the pause ends with */
+
+    /* admission read */
+    Searchfabric__V1__CollectionRef ccs_ref;
+    Searchfabric__V1__GetCollectionAdmissionStateRequest ccs_request;
+    int64_t ccs_started_ns;
+
+    /* load */
+    struct sf_get get;
+
+    /* write */
+    struct sf_batch batch; /* the state write with its replay objects, or a roll */
+    struct sf_put *puts;   /* owned array */
+    size_t put_cap;
+    struct sf_buf body;                /* encoded state object */
+    char attempt[SF_ATTEMPT_ID_BYTES]; /* of the write under way or in doubt; "" = none */
+    struct sf_alloc_state after;       /* what stands when the write does */
+    bool adopt;                        /* the load met the write in doubt: it stands */
+    struct sf_alloc_roll *rolls;       /* owned array, while pending applies are finished */
+    size_t roll_count;
+};
+
+/* One collection. */
+struct sf_alloc_lane {
+    struct sf_alloc_shard *shard;
+    struct sf_collection_ref collection;
+    struct sf_buf state_key;
+    enum sf_alloc_lane_state state;
+    bool busy;        /* a group is under way */
+    bool pump_posted; /* `pump` is on its way */
+    struct sf_task pump;
+    struct sf_alloc_lane *idle_prev; /* list of idle lanes, oldest first */
+    struct sf_alloc_lane *idle_next;
+    bool idle;
+
+    struct sf_alloc_op *queue_head; /* requests for the next group */
+    struct sf_alloc_op **queue_tail;
+    size_t ops; /* requests of this lane, those that joined included */
+
+    bool owned;            /* this process wrote the state and no newer owner was met */
+    uint64_t epoch;        /* of the ownership, while owned */
+    uint64_t seen_version; /* highest allocator_state_version seen; it never goes back */
+    struct sf_alloc_state in_hand;
+    struct sf_alloc_pending *pending; /* owned array */
+    size_t pending_count;
+    size_t pending_cap;
+
+    struct sf_buf unknown; /* packed: members of the state object that this build does not know */
+
+    bool facts_known; /* `facts` may be confirmed by a conditional read */
+    struct sf_alloc_facts facts;
+    struct sf_alloc_group group;
+};
+
+/* A remembered answer. */
+struct sf_alloc_answer {
+    struct sf_alloc_answer *prev; /* by age, oldest first */
+    struct sf_alloc_answer *next;
+    char key[SF_SHA256_HEX_BYTES];
+    char fingerprint[SF_SHA256_HEX_BYTES];
+    size_t len;       /* bytes of `packed` */
+    uint8_t packed[]; /* AllocateIdsSuccessResponse */
+};
+
+#define SF_ALLOC_KINDS 16 /* client kinds with metric series kept at hand */
+
+/* Metric series, made on first use; pointers are kept by the shard that uses them. */
+struct sf_alloc_series {
+    struct sf_metric *ok[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT];
+    struct sf_metric *replay_ok[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT];
+    struct sf_metric *latency[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT];
+    struct sf_metric *items[SF_ALLOC_KINDS][2]; /* issue, explicit_doc_id */
+};
+
+/* What one loop owns. */
+struct sf_alloc_shard {
+    struct sf_allocator *allocator;
+    struct sf_loop *loop;
+    struct sf_map *lanes;            /* (namespace_id, collection_id) -> lane */
+    struct sf_alloc_lane *idle_head; /* lanes with nothing to do, oldest first */
+    struct sf_alloc_lane *idle_tail;
+    struct sf_alloc_op *ops; /* all requests */
+    size_t op_count;
+    struct sf_map *inflight; /* transport_lookup_key -> leading op */
+    struct sf_map *answers;  /* transport_lookup_key -> answer */
+    struct sf_alloc_answer *answer_head;
+    struct sf_alloc_answer *answer_tail;
+    size_t answer_bytes;
+    struct sf_rng rng; /* jitter */
+    struct sf_alloc_series series;
+    int64_t log_second;        /* second of the log budget */
+    unsigned log_used;         /* records written in it */
+    uint64_t log_suppressed;   /* records left out since the last one written */
+    struct sf_task drain_task; /* visits the shard at the end of a drain */
+    struct sf_alloc_counters { /* read by other threads */
+        _Atomic uint64_t lanes;
+        _Atomic uint64_t lanes_closed;
+        _Atomic uint64_t lanes_evicted;
+        _Atomic uint64_t ops;
+        _Atomic uint64_t cache_bytes;
+        _Atomic uint64_t groups;
+        _Atomic uint64_t allocations;
+        _Atomic uint64_t ids_issued;
+        _Atomic uint64_t ids_burned;
+        _Atomic uint64_t rolled_forward;
+        _Atomic uint64_t state_conflicts;
+    } counters;
+};
+
+struct sf_allocator {
+    /* immutable */
+    struct sf_allocator_deps deps; /* limits resolved */
+    struct sf_service service;
+    struct sf_alloc_shard *shards;
+    size_t shard_count;
+    struct sf_alloc_families {
+        struct sf_metric_family *requests;
+        struct sf_metric_family *latency;
+        struct sf_metric_family *items;
+        struct sf_metric_family *replay;
+        struct sf_metric_family *ccs_latency;
+        struct sf_metric_family *conflict_retry;
+        struct sf_metric *replay_original;
+        struct sf_metric *replay_same;
+        struct sf_metric *replay_conflict;
+        struct sf_metric *ccs;
+        struct sf_metric *conflicts;
+    } metrics;
+
+    /* atomic */
+    _Atomic uint64_t open; /* accepted requests without an answer, plus one while draining starts */
+    atomic_bool draining;
+    atomic_bool drained; /* the walk over the shards began */
+
+    /* written before `draining` */
+    sf_allocator_drained_fn drained_fn;
+    void *drained_user;
+};
+
+/* ---- allocator_service.c ---- */
+
+/* Answers `op` alone (not its followers) with packed bytes, or with the call's diag when
+ * `packed` is NULL; counts, logs, and frees it. */
+void sf_alloc_op_answer(struct sf_alloc_op *op, const struct sf_view *packed,
+                        enum sf_alloc_class cls);
+
+/* One request less is open; may end the drain. */
+void sf_alloc_closed_one(struct sf_allocator *allocator);
+
+/* ---- allocator_state.c ---- */
+
+/* On its loop for the first time: finds the lane, joins, or queues. */
+void sf_alloc_op_arrive(struct sf_task *task);
+
+/* Ends `op` and those that joined it: each gets the bytes that stand under the key if its
+ * fingerprint is theirs, else SF_IDEMPOTENCY_CONFLICT. `fresh`: op's own work made the answer. */
+void sf_alloc_op_stand(struct sf_alloc_op *op, const char *fingerprint, struct sf_view packed,
+                       bool fresh);
+
+/* Ends `op` with the error in its call's diag; those that joined share it, or run on their own. */
+void sf_alloc_op_refuse(struct sf_alloc_op *op);
+
+/* The same with SF_BACKEND_UNAVAILABLE. */
+void sf_alloc_op_unavailable(struct sf_alloc_op *op, bool outcome_unknown, const char *why);
+
+/* Remembers and finds answers. */
+void sf_alloc_answer_put(struct sf_alloc_shard *shard, const char *key, const char *fingerprint,
+                         struct sf_view packed);
+const struct sf_alloc_answer *sf_alloc_answer_get(struct sf_alloc_shard *shard, const char *key);
+
+struct sf_alloc_pending *sf_alloc_pending_find(struct sf_alloc_lane *lane, const char *key);
+void sf_alloc_pending_add(struct sf_alloc_lane *lane, const sf_replay_record *record);
+void sf_alloc_pending_del(struct sf_alloc_lane *lane, const char *key);
+
+/* Drops the state in hand and what is pending in it. */
+void sf_alloc_lane_forget(struct sf_alloc_lane *lane);
+
+/* Ends ownership for good: a newer owner was met. */
+void sf_alloc_lane_close(struct sf_alloc_lane *lane, uint64_t newer_epoch);
+
+/* After a group: takes the next one, or marks the lane idle. */
+void sf_alloc_lane_rest(struct sf_alloc_lane *lane);
+
+/* Frees everything of a shard. */
+void sf_alloc_shard_init(struct sf_alloc_shard *shard, struct sf_allocator *allocator,
+                         size_t index);
+void sf_alloc_shard_fini(struct sf_alloc_shard *shard);
+
+/* ---- allocator_apply.c ---- */
+
+/* Takes a group from the lane's queue and runs it. */
+void sf_alloc_group_start(struct sf_alloc_lane *lane);
+
+/* Looks every unresolved member up; then goes on with what is fresh. */
+void sf_alloc_group_resolve(struct sf_alloc_lane *lane);
+
+/* The state in hand is good: runs the plans and writes. */
+void sf_alloc_group_plan(struct sf_alloc_lane *lane);
+
+/* The group's own write, in doubt, was found standing. */
+void sf_alloc_group_adopt(struct sf_alloc_lane *lane, const struct sf_etag *etag);
+
+/* Ends all members with SF_BACKEND_UNAVAILABLE and the group with them. */
+void sf_alloc_group_fail(struct sf_alloc_lane *lane, bool outcome_unknown, const char *why);
+
+/* Ends all members with a copy of `diag` and the group with them. */
+void sf_alloc_group_refuse(struct sf_alloc_lane *lane, const struct sf_diag *diag);
+
+/* Calls `resume` after a jittered pause, or fails the group when its tries are used up. */
+void sf_alloc_group_again(struct sf_alloc_lane *lane, void (*resume)(struct sf_alloc_lane *lane),
+                          bool outcome_unknown, const char *why);
+
+/* Frees what the finishing of pending applies holds. */
+void sf_alloc_roll_free(struct sf_alloc_group *group);
+
+/* Drops a member without answering it (it is settling or answered). */
+void sf_alloc_group_remove(struct sf_alloc_lane *lane, size_t index);
+
+/* ---- allocator_recover.c ---- */
+
+/* Reads the lane's state, decides ownership, rolls pending applies forward, then goes on with
+ * sf_alloc_group_resolve (or _adopt). */
+void sf_alloc_lane_load(struct sf_alloc_lane *lane);
+
+/* Finishes what is pending of the state in hand, then goes on with sf_alloc_group_resolve. */
+void sf_alloc_lane_roll(struct sf_alloc_lane *lane);
+
+/* ---- allocator_store.c ---- */
+
+/* Builds the replay record of a planned op in its call's arena; NULL when that is full. */
+sf_replay_record *sf_alloc_record_build(struct sf_alloc_op *op, const struct sf_alloc_state *after);
+
+/* Encodes a record as a replay-success object under attempt id `attempt`. */
+void sf_alloc_record_encode(const sf_replay_record *record, const char *attempt,
+                            struct sf_buf *out_body);
+
+/* Packs the answer that a record stands for. */
+void sf_alloc_record_answer(const sf_replay_record *record, struct sf_buf *out_packed);
+
+/* Decodes a replay-success object and checks that it is the one of `key`. */
+SF_MUST_USE enum sf_err sf_alloc_record_decode(struct sf_view body, const char *key,
+                                               struct sf_arena *arena, struct sf_diag *diag,
+                                               sf_replay_record **out_record);
+
+/* Encodes the state object `after` of the lane with attempt id `attempt`: what is pending, then the
+ * records of `fresh`. */
+void sf_alloc_state_encode(struct sf_alloc_lane *lane, const struct sf_alloc_state *after,
+                           const char *attempt, sf_replay_record *const *fresh, size_t fresh_count,
+                           struct sf_buf *out_body);
+
+/* A state object as read. */
+struct sf_alloc_loaded {
+    struct sf_alloc_state state;      /* etag and exists are the caller's */
+    const char *attempt_id;           /* in the arena */
+    const char *owner_id;             /* in the arena */
+    sf_replay_record *const *pending; /* in the arena */
+    size_t pending_count;
+};
+/* Also takes over what this build does not know (lane->unknown). SF_INTERNAL when it is not the
+ * lane's. */
+SF_MUST_USE enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lane,
+                                              struct sf_arena *arena, struct sf_diag *diag,
+                                              struct sf_alloc_loaded *out_loaded);
+
+/* Memory that one decoded object may take. */
+#define SF_ALLOC_DECODE_BYTES ((size_t)4 * SF_LIMIT_OBJECT_BYTES)
+
+#endif

@@ -1,0 +1,219 @@
+/*
+ * Model: how a lane gets its state in hand.
+ *
+ *   read the state object -> who owns it? -> roll what is pending forward -> go on
+ *
+ * Ownership. A process owns a lane from its first state write on; that write carries an
+ * allocation_epoch one above what it read. Meeting a higher epoch than its own later, the process
+ * is deposed and closes the lane. A lane that this process owned, dropped from memory and reads
+ * again is known by the owner id in the object.
+ *
+ * Roll-forward. A pending apply is complete: its replay-success object is created (412 = it stands
+ * already). Only then is anything admitted, so that the retry of an explicit plan meets its own
+ * result and not its own burn. What cannot be finished stops the lane for the group at hand.
+ *
+ * Doubt. The group whose write was in doubt looks for its own attempt in what it reads. Standing:
+ * the group goes on from there. Not: nothing is settled, the late put may still land; every member
+ * is looked up again and a new write goes out under the condition of what was read, so that one of
+ * the two stands and the other fails.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/allocator_priv.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/mutant.h"
+#include "base/pb.h"
+
+/* The state is in hand and nothing unfinished is in it. */
+static void lane_loaded(struct sf_alloc_lane *lane)
+{
+    struct sf_alloc_group *g = &lane->group;
+
+    lane->state = SF_LANE_READY;
+    if (g->adopt) {
+        g->adopt = false;
+        sf_alloc_group_adopt(lane, &lane->in_hand.etag);
+        return;
+    }
+    g->attempt[0] = '\0';
+    for (size_t i = 0; i < g->count; i++)
+        g->ops[i]->phase = SF_OP_UNRESOLVED;
+    sf_alloc_group_resolve(lane);
+}
+
+void sf_alloc_roll_free(struct sf_alloc_group *g)
+{
+    for (size_t i = 0; i < g->roll_count; i++) {
+        sf_buf_fini(&g->rolls[i].body);
+        sf_buf_fini(&g->rolls[i].object_key);
+    }
+    free(g->rolls);
+    g->rolls = NULL;
+    g->roll_count = 0;
+}
+
+static void roll_done(struct sf_batch *batch)
+{
+    struct sf_alloc_lane *lane = SF_CONTAINER_OF(batch, struct sf_alloc_lane, group.batch);
+    struct sf_alloc_group *g = &lane->group;
+    bool all = true;
+
+    for (size_t i = 0; i < g->roll_count; i++) {
+        enum sf_err err = g->puts[i].err;
+        if (err != SF_OK && err != SF_ERR_PRECONDITION) {
+            all = false;
+            continue;
+        }
+        if (err == SF_OK)
+            atomic_fetch_add(&lane->shard->counters.rolled_forward, 1);
+        sf_alloc_pending_del(lane, g->rolls[i].key);
+    }
+    sf_alloc_roll_free(g);
+    if (all)
+        lane_loaded(lane);
+    else
+        sf_alloc_group_again(lane, sf_alloc_lane_roll, false, "pending applies cannot be finished");
+}
+
+/* Prepares the object of one pending apply. */
+static void roll_fill(struct sf_alloc_lane *lane, const struct sf_alloc_pending *pending,
+                      struct sf_alloc_roll *roll)
+{
+    struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
+    ProtobufCMessage *message = NULL;
+    char attempt[SF_ATTEMPT_ID_BYTES];
+    enum sf_err err = sf_pb_unpack(&searchfabric__v1__allocator_replay_success_object__descriptor,
+                                   sf_buf_view(&pending->record), arena, NULL, &message);
+
+    SF_ASSERT(err == SF_OK); /* packed by this process */
+    memcpy(roll->key, pending->key, sizeof(roll->key));
+    sf_attempts_next(lane->shard->allocator->deps.attempts, attempt);
+    sf_alloc_record_encode((sf_replay_record *)message, attempt, &roll->body);
+    sf_alloc_replay_key(pending->key, &roll->object_key);
+    sf_arena_destroy(arena);
+}
+
+void sf_alloc_lane_roll(struct sf_alloc_lane *lane)
+{
+    struct sf_alloc_group *g = &lane->group;
+    size_t count = lane->pending_count;
+
+    if (count == 0) {
+        lane_loaded(lane);
+        return;
+    }
+    if (g->put_cap < count) {
+        g->put_cap = count;
+        g->puts = sf_realloc(g->puts, count * sizeof(*g->puts));
+    }
+    g->rolls = sf_calloc(count, sizeof(*g->rolls));
+    g->roll_count = count;
+    for (size_t i = 0; i < count; i++) {
+        roll_fill(lane, &lane->pending[i], &g->rolls[i]);
+        g->puts[i] = (struct sf_put){.key = sf_buf_view(&g->rolls[i].object_key),
+                                     .body = sf_buf_view(&g->rolls[i].body),
+                                     .cond = SF_PUT_ABSENT,
+                                     .command = (uint32_t)i};
+    }
+    g->batch = (struct sf_batch){
+        .puts = g->puts, .count = count, .loop = lane->shard->loop, .done = roll_done};
+    sf_store_submit(lane->shard->allocator->deps.store, &g->batch);
+}
+
+/* Ends the lane: the group at hand is told to come back, elsewhere. */
+static void lane_lost(struct sf_alloc_lane *lane, uint64_t newer_epoch)
+{
+    sf_alloc_lane_close(lane, newer_epoch);
+    sf_alloc_group_fail(lane, false, "this process no longer owns the collection");
+}
+
+/* Decides ownership from what was read; false when the lane was closed. */
+static bool ownership_check(struct sf_alloc_lane *lane, const struct sf_alloc_loaded *loaded)
+{
+    const char *process = lane->shard->allocator->deps.attempts->process;
+    bool ours = loaded->owner_id != NULL && strcmp(loaded->owner_id, process) == 0;
+
+    if (loaded->state.version < lane->seen_version && !SF_MUTANT(alloc_follows_older_state)) {
+        SF_LOG(ERROR, "alloc_state_went_back",
+               SF_KV_U64("namespace_id", lane->collection.namespace_id.v),
+               SF_KV_U64("collection_id", lane->collection.collection_id.v),
+               SF_KV_U64("seen_version", lane->seen_version),
+               SF_KV_U64("allocator_state_version", loaded->state.version));
+        lane_lost(lane, loaded->state.epoch);
+        return false;
+    }
+    lane->seen_version = loaded->state.version;
+    if (lane->owned && !ours && !SF_MUTANT(alloc_ignores_newer_owner)) {
+        lane_lost(lane, loaded->state.epoch);
+        return false;
+    }
+    lane->owned = ours;
+    lane->epoch = loaded->state.epoch;
+    return true;
+}
+
+/* Takes what was read over and goes on. */
+static void loaded_take(struct sf_alloc_lane *lane, const struct sf_alloc_loaded *loaded,
+                        const struct sf_etag *etag)
+{
+    struct sf_alloc_group *g = &lane->group;
+
+    if (!ownership_check(lane, loaded))
+        return;
+    g->adopt = g->attempt[0] != '\0' && loaded->attempt_id != NULL &&
+               strcmp(g->attempt, loaded->attempt_id) == 0;
+    lane->in_hand = loaded->state;
+    lane->in_hand.exists = etag != NULL;
+    if (etag != NULL)
+        lane->in_hand.etag = *etag;
+    for (size_t i = 0; i < loaded->pending_count; i++)
+        sf_alloc_pending_add(lane, loaded->pending[i]);
+    if (SF_MUTANT(alloc_skips_roll_forward))
+        lane_loaded(lane);
+    else
+        sf_alloc_lane_roll(lane);
+}
+
+static void load_done(struct sf_get *get)
+{
+    struct sf_alloc_lane *lane = SF_CONTAINER_OF(get, struct sf_alloc_lane, group.get);
+    struct sf_alloc_loaded loaded = {0};
+    struct sf_diag diag;
+
+    if (get->err == SF_ERR_NOT_FOUND) {
+        sf_buf_clear(&lane->unknown);
+        loaded_take(lane, &loaded, NULL);
+        return;
+    }
+    if (get->err != SF_OK) {
+        sf_alloc_group_again(lane, sf_alloc_lane_load, lane->group.attempt[0] != '\0',
+                             "the state cannot be read");
+        return;
+    }
+    struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
+    sf_diag_init(&diag);
+    if (sf_alloc_state_decode(sf_buf_view(&get->body), lane, arena, &diag, &loaded) == SF_OK) {
+        loaded_take(lane, &loaded, &get->etag);
+    } else {
+        SF_LOG(ERROR, "alloc_state_corrupt", SF_KV_VIEW("key", sf_buf_view(&lane->state_key)),
+               SF_KV_STR("why", diag.message));
+        sf_alloc_group_refuse(lane, &diag);
+    }
+    sf_arena_destroy(arena);
+}
+
+void sf_alloc_lane_load(struct sf_alloc_lane *lane)
+{
+    struct sf_get *get = &lane->group.get;
+
+    SF_ASSERT(lane->state == SF_LANE_COLD);
+    sf_alloc_lane_forget(lane);
+    sf_buf_clear(&get->body);
+    get->key = sf_buf_view(&lane->state_key);
+    get->loop = lane->shard->loop;
+    get->done = load_done;
+    sf_store_get(lane->shard->allocator->deps.store, get);
+}

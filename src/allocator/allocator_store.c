@@ -1,0 +1,255 @@
+/*
+ * Model: two objects. The state object of a collection holds the watermark, who owns it, and the
+ * complete records of applies whose own object is not known to stand; members that this build does
+ * not know are carried on. The replay-success object of a request holds all that a repeat is
+ * answered from: realized ids, token and receipt, exactly as returned. Both are canonical JSON with
+ * a checksum (object/durable.h); what is read is checked against the key it was read from.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/allocator_priv.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/pb.h"
+
+#define U64_BRANCH SEARCHFABRIC__V1__DOCUMENT_ID__ID_VALUE_U64
+
+/* Fills record->realized_doc_ids from the items; false when the arena is full. */
+static bool realized_build(const struct sf_alloc_request *request, struct sf_arena *arena,
+                           sf_replay_record *record)
+{
+    struct pair {
+        Searchfabric__V1__RealizedDocId realized;
+        Searchfabric__V1__DocumentID doc_id;
+    };
+    struct pair *pairs = sf_arena_alloc(arena, request->item_count * sizeof(*pairs));
+    Searchfabric__V1__RealizedDocId **list =
+        sf_arena_alloc(arena, request->item_count * sizeof(*list));
+
+    if (pairs == NULL || list == NULL)
+        return false;
+    for (size_t i = 0; i < request->item_count; i++) {
+        searchfabric__v1__realized_doc_id__init(&pairs[i].realized);
+        searchfabric__v1__document_id__init(&pairs[i].doc_id);
+        pairs[i].doc_id.id_value_case = U64_BRANCH;
+        pairs[i].doc_id.u64 = request->items[i].doc_id;
+        pairs[i].realized.doc_id = &pairs[i].doc_id;
+        pairs[i].realized.allocator_issued = request->items[i].allocator_issued;
+        list[i] = &pairs[i].realized;
+    }
+    record->realized_doc_ids = list;
+    record->n_realized_doc_ids = request->item_count;
+    return true;
+}
+
+/* Signs the receipt into record->allocator_receipt; false when the arena is full. */
+static bool receipt_build(struct sf_alloc_op *op, sf_replay_record *record)
+{
+    struct sf_receipt_facts facts = {.identity_hash_hex =
+                                         record->authenticated_client_identity_hash,
+                                     .client_id = record->client_id,
+                                     .client_kind = record->client_kind,
+                                     .collection = op->request.collection,
+                                     .route_intent = record->route_intent,
+                                     .transport_lookup_key = record->transport_lookup_key,
+                                     .payload_fingerprint = record->payload_fingerprint,
+                                     .items = op->request.items,
+                                     .item_count = op->request.item_count,
+                                     .schema_generation_token = record->schema_generation_token,
+                                     .applied_at_unix_ms = record->applied_at_unix_ms};
+    struct sf_arena *arena = sf_call_arena(op->call);
+    struct sf_buf receipt = {0};
+    struct sf_view key_id = {0};
+
+    sf_receipt_sign(op->shard->allocator->deps.keyring, &facts, &receipt);
+    bool is_token = sf_token_key_id(sf_buf_view(&receipt), &key_id);
+    SF_ASSERT(is_token);
+    record->allocator_receipt.data = sf_arena_dup(arena, receipt.data, receipt.len);
+    record->allocator_receipt.len = receipt.len;
+    record->key_id = sf_arena_str(arena, key_id);
+    sf_buf_fini(&receipt);
+    return record->allocator_receipt.data != NULL && record->key_id != NULL;
+}
+
+sf_replay_record *sf_alloc_record_build(struct sf_alloc_op *op, const struct sf_alloc_state *after)
+{
+    struct sf_arena *arena = sf_call_arena(op->call);
+    const struct sf_alloc_request *request = &op->request;
+    sf_replay_record *record = sf_arena_alloc(arena, sizeof(*record));
+
+    if (record == NULL)
+        return NULL;
+    searchfabric__v1__allocator_replay_success_object__init(record);
+    record->transport_lookup_key = op->key;
+    record->idempotency_key = (char *)request->idempotency_key;
+    record->authenticated_client_identity_hash = (char *)sf_call_identity(op->call)->hash_hex;
+    record->client_id = (char *)request->client_id;
+    record->client_kind = request->client_kind;
+    record->namespace_id = request->collection.namespace_id.v;
+    record->collection_id = request->collection.collection_id.v;
+    record->route_intent = request->route_intent;
+    record->plan = (Searchfabric__V1__AllocationPlan *)request->plan;
+    record->payload_fingerprint = op->fingerprint;
+    record->schema_generation_token = sf_arena_str(arena, sf_view_str(op->lane->facts.token));
+    record->created_at_unix_ms = after->updated_at_unix_ms;
+    record->applied_at_unix_ms = after->updated_at_unix_ms;
+    record->allocation_epoch = after->epoch;
+    record->allocator_state_version = after->version;
+    if (record->schema_generation_token == NULL || !realized_build(request, arena, record) ||
+        !receipt_build(op, record))
+        return NULL;
+    return record;
+}
+
+void sf_alloc_record_encode(const sf_replay_record *record, const char *attempt,
+                            struct sf_buf *out_body)
+{
+    sf_replay_record object = *record;
+
+    object.attempt_id = (char *)attempt;
+    sf_durable_encode(&object.base, out_body, NULL);
+}
+
+void sf_alloc_record_answer(const sf_replay_record *record, struct sf_buf *out_packed)
+{
+    Searchfabric__V1__AllocateIdsSuccessResponse response =
+        SEARCHFABRIC__V1__ALLOCATE_IDS_SUCCESS_RESPONSE__INIT;
+
+    response.realized_doc_ids = record->realized_doc_ids;
+    response.n_realized_doc_ids = record->n_realized_doc_ids;
+    response.schema_generation_token = record->schema_generation_token;
+    response.allocator_receipt = record->allocator_receipt;
+    sf_pb_pack(&response.base, out_packed);
+}
+
+/* Stored bytes that are not what their key promises. */
+static enum sf_err corrupt(struct sf_diag *diag, const char *what)
+{
+    sf_diag_set(diag, SF_INTERNAL, "allocator object does not verify: %s", what);
+    sf_diag_area(diag, "allocator");
+    return SF_INTERNAL;
+}
+
+/* True when a record can be answered from. */
+static bool record_whole(const sf_replay_record *record)
+{
+    if (strlen(record->transport_lookup_key) != SF_SHA256_HEX_BYTES - 1 ||
+        strlen(record->payload_fingerprint) != SF_SHA256_HEX_BYTES - 1 ||
+        record->n_realized_doc_ids == 0 || record->plan == NULL ||
+        record->plan->n_items != record->n_realized_doc_ids)
+        return false;
+    for (size_t i = 0; i < record->n_realized_doc_ids; i++) {
+        const Searchfabric__V1__RealizedDocId *item = record->realized_doc_ids[i];
+        if (item->doc_id == NULL || item->doc_id->id_value_case != U64_BRANCH)
+            return false;
+    }
+    return true;
+}
+
+enum sf_err sf_alloc_record_decode(struct sf_view body, const char *key, struct sf_arena *arena,
+                                   struct sf_diag *diag, sf_replay_record **out_record)
+{
+    ProtobufCMessage *message = NULL;
+    struct sf_diag why;
+
+    sf_diag_init(&why);
+    if (sf_durable_decode(&searchfabric__v1__allocator_replay_success_object__descriptor, body,
+                          arena, &why, &message) != SF_OK)
+        return corrupt(diag, why.message);
+    sf_replay_record *record = (sf_replay_record *)message;
+    if (!record_whole(record) || strcmp(record->transport_lookup_key, key) != 0)
+        return corrupt(diag, "the replay object is not the one of its key");
+    *out_record = record;
+    return SF_OK;
+}
+
+void sf_alloc_state_encode(struct sf_alloc_lane *lane, const struct sf_alloc_state *after,
+                           const char *attempt, sf_replay_record *const *fresh, size_t fresh_count,
+                           struct sf_buf *out_body)
+{
+    Searchfabric__V1__AllocatorStateObject object = SEARCHFABRIC__V1__ALLOCATOR_STATE_OBJECT__INIT;
+    char next[SF_ALLOC_DECIMAL_BYTES];
+    size_t count = lane->pending_count + fresh_count;
+    sf_replay_record **list = sf_malloc((count + 1) * sizeof(*list));
+    struct sf_arena *arena = NULL;
+
+    if (lane->pending_count != 0 || lane->unknown.len != 0)
+        arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
+    for (size_t i = 0; i < lane->pending_count; i++) {
+        ProtobufCMessage *message = NULL;
+        enum sf_err err =
+            sf_pb_unpack(&searchfabric__v1__allocator_replay_success_object__descriptor,
+                         sf_buf_view(&lane->pending[i].record), arena, NULL, &message);
+        SF_ASSERT(err == SF_OK); /* packed by this process */
+        list[i] = (sf_replay_record *)message;
+    }
+    memcpy(list + lane->pending_count, fresh, fresh_count * sizeof(*list));
+    sf_watermark_text(after->mark, next);
+    if (lane->unknown.len != 0) {
+        ProtobufCMessage *message = NULL;
+        enum sf_err err = sf_pb_unpack(&searchfabric__v1__allocator_state_object__descriptor,
+                                       sf_buf_view(&lane->unknown), arena, NULL, &message);
+        SF_ASSERT(err == SF_OK);
+        object.base.n_unknown_fields = message->n_unknown_fields;
+        object.base.unknown_fields = message->unknown_fields;
+    }
+    object.attempt_id = (char *)attempt;
+    object.namespace_id = lane->collection.namespace_id.v;
+    object.collection_id = lane->collection.collection_id.v;
+    object.next_doc_id = next;
+    object.allocation_epoch = after->epoch;
+    object.allocator_state_version = after->version;
+    object.owner_id = lane->shard->allocator->deps.attempts->process;
+    object.pending_applies = list;
+    object.n_pending_applies = count;
+    object.updated_at_unix_ms = after->updated_at_unix_ms;
+    sf_durable_encode(&object.base, out_body, NULL);
+    sf_arena_destroy(arena);
+    free(list);
+}
+
+/* Packs what this build does not know of a state object, alone, so that it can be carried on. */
+static void unknown_keep(const Searchfabric__V1__AllocatorStateObject *object, struct sf_buf *out)
+{
+    Searchfabric__V1__AllocatorStateObject only = SEARCHFABRIC__V1__ALLOCATOR_STATE_OBJECT__INIT;
+
+    sf_buf_clear(out);
+    if (object->base.n_unknown_fields == 0)
+        return;
+    only.base.n_unknown_fields = object->base.n_unknown_fields;
+    only.base.unknown_fields = object->base.unknown_fields;
+    sf_pb_pack(&only.base, out);
+}
+
+enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lane,
+                                  struct sf_arena *arena, struct sf_diag *diag,
+                                  struct sf_alloc_loaded *out_loaded)
+{
+    ProtobufCMessage *message = NULL;
+    struct sf_diag why;
+
+    *out_loaded = (struct sf_alloc_loaded){0};
+    sf_diag_init(&why);
+    if (sf_durable_decode(&searchfabric__v1__allocator_state_object__descriptor, body, arena, &why,
+                          &message) != SF_OK)
+        return corrupt(diag, why.message);
+    const Searchfabric__V1__AllocatorStateObject *object = (const void *)message;
+    if (object->namespace_id != lane->collection.namespace_id.v ||
+        object->collection_id != lane->collection.collection_id.v)
+        return corrupt(diag, "the state object is of another collection");
+    if (!sf_watermark_parse(sf_view_str(object->next_doc_id), &out_loaded->state.mark))
+        return corrupt(diag, "next_doc_id is not a number");
+    for (size_t i = 0; i < object->n_pending_applies; i++)
+        if (!record_whole(object->pending_applies[i]))
+            return corrupt(diag, "a pending apply is not whole");
+    unknown_keep(object, &lane->unknown);
+    out_loaded->state.epoch = object->allocation_epoch;
+    out_loaded->state.version = object->allocator_state_version;
+    out_loaded->state.updated_at_unix_ms = object->updated_at_unix_ms;
+    out_loaded->attempt_id = object->attempt_id;
+    out_loaded->owner_id = object->owner_id;
+    out_loaded->pending = object->pending_applies;
+    out_loaded->pending_count = object->n_pending_applies;
+    return SF_OK;
+}
