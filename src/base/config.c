@@ -1,0 +1,437 @@
+/*
+ * Configuration. libcyaml reads the structure of the file (an unknown key is an error there, with
+ * its line); every scalar is taken as text and checked here by one table of keys with type, range
+ * and default, because the library reads "-1" into an unsigned number as 2^64 - 1 and "010" as 8.
+ * Defaults are texts of the same table and pass the same checks.
+ */
+#include "base/config.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/yaml_priv.h"
+
+#define CONFIG_FILE_MAX (256u << 10)
+#define ROLES_LIST_MAX  16u
+#define DAY_MS          UINT64_C(86400000)
+#define MIB             (UINT64_C(1) << 20)
+
+/* The file as libcyaml reads it: one text per key, NULL when absent. */
+struct raw_listen {
+    char *grpc;
+    char *admin;
+    char *es;
+};
+struct raw_exec {
+    char *reactors;
+    char *workers;
+};
+struct raw_store {
+    char *lane_shards;
+    char *coordinator_shards;
+};
+struct raw_es {
+    char *namespace_name;
+    char *auto_create;
+};
+struct raw_catalog {
+    char *replay_retention_ms;
+};
+struct raw_commit {
+    char *duplicate_window_ms;
+    char *wal_flush_ms;
+    char *wal_chunk_bytes;
+};
+struct raw_log {
+    char *level;
+    char *file;
+};
+struct raw_limits {
+    char *rpc_message_bytes;
+    char *rpc_connections;
+    char *rpc_streams_per_conn;
+    char *es_connections;
+    char *es_body_bytes;
+};
+struct raw {
+    char *data_dir;
+    char **roles;
+    unsigned roles_count;
+    char *keyring;
+    struct raw_listen listen;
+    struct raw_exec exec;
+    struct raw_store store;
+    struct raw_es es;
+    struct raw_catalog catalog;
+    struct raw_commit commit;
+    struct raw_log log;
+    struct raw_limits limits;
+};
+
+#define TEXT_FIELD(key, structure, member)                                                         \
+    CYAML_FIELD_STRING_PTR(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, structure, member, 0,    \
+                           CYAML_UNLIMITED)
+#define SECTION(key, member, fields)                                                               \
+    CYAML_FIELD_MAPPING(key, CYAML_FLAG_OPTIONAL, struct raw, member, fields)
+
+static const cyaml_schema_field_t listen_fields[] = {
+    TEXT_FIELD("grpc", struct raw_listen, grpc), TEXT_FIELD("admin", struct raw_listen, admin),
+    TEXT_FIELD("es", struct raw_listen, es), CYAML_FIELD_END};
+static const cyaml_schema_field_t exec_fields[] = {
+    TEXT_FIELD("reactors", struct raw_exec, reactors),
+    TEXT_FIELD("workers", struct raw_exec, workers), CYAML_FIELD_END};
+static const cyaml_schema_field_t store_fields[] = {
+    TEXT_FIELD("lane_shards", struct raw_store, lane_shards),
+    TEXT_FIELD("coordinator_shards", struct raw_store, coordinator_shards), CYAML_FIELD_END};
+static const cyaml_schema_field_t es_fields[] = {
+    TEXT_FIELD("namespace", struct raw_es, namespace_name),
+    TEXT_FIELD("auto_create", struct raw_es, auto_create), CYAML_FIELD_END};
+static const cyaml_schema_field_t catalog_fields[] = {
+    TEXT_FIELD("replay_retention_ms", struct raw_catalog, replay_retention_ms), CYAML_FIELD_END};
+static const cyaml_schema_field_t commit_fields[] = {
+    TEXT_FIELD("duplicate_window_ms", struct raw_commit, duplicate_window_ms),
+    TEXT_FIELD("wal_flush_ms", struct raw_commit, wal_flush_ms),
+    TEXT_FIELD("wal_chunk_bytes", struct raw_commit, wal_chunk_bytes), CYAML_FIELD_END};
+static const cyaml_schema_field_t log_fields[] = {TEXT_FIELD("level", struct raw_log, level),
+                                                  TEXT_FIELD("file", struct raw_log, file),
+                                                  CYAML_FIELD_END};
+static const cyaml_schema_field_t limits_fields[] = {
+    TEXT_FIELD("rpc_message_bytes", struct raw_limits, rpc_message_bytes),
+    TEXT_FIELD("rpc_connections", struct raw_limits, rpc_connections),
+    TEXT_FIELD("rpc_streams_per_conn", struct raw_limits, rpc_streams_per_conn),
+    TEXT_FIELD("es_connections", struct raw_limits, es_connections),
+    TEXT_FIELD("es_body_bytes", struct raw_limits, es_body_bytes),
+    CYAML_FIELD_END};
+
+static const cyaml_schema_value_t role_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, CYAML_UNLIMITED)};
+
+static const cyaml_schema_field_t raw_fields[] = {
+    TEXT_FIELD("data_dir", struct raw, data_dir),
+    CYAML_FIELD_SEQUENCE("roles", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw, roles,
+                         &role_schema, 1, ROLES_LIST_MAX),
+    TEXT_FIELD("keyring", struct raw, keyring),
+    SECTION("listen", listen, listen_fields),
+    SECTION("exec", exec, exec_fields),
+    SECTION("store", store, store_fields),
+    SECTION("es", es, es_fields),
+    SECTION("catalog", catalog, catalog_fields),
+    SECTION("commit", commit, commit_fields),
+    SECTION("log", log, log_fields),
+    SECTION("limits", limits, limits_fields),
+    CYAML_FIELD_END};
+
+static const cyaml_schema_value_t raw_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw, raw_fields)};
+
+enum kind {
+    KIND_U32,
+    KIND_U64,
+    KIND_BOOL,
+    KIND_LISTEN,
+    KIND_LEVEL,
+    KIND_PATH, /* not empty; NULL stays NULL */
+    KIND_NAME  /* a catalog name */
+};
+
+/* One scalar key: where its text comes from, where its value goes, what it may be. */
+struct key {
+    const char *name;     /* dotted, as in messages */
+    size_t raw_offset;    /* of the char * in struct raw */
+    enum kind kind;       /* how the text is read */
+    size_t offset;        /* of the value in struct sf_config */
+    uint64_t min;         /* numbers: least value */
+    uint64_t max;         /* numbers: greatest value */
+    const char *fallback; /* text used when the key is absent; NULL for none */
+};
+
+#define RAW(member) offsetof(struct raw, member)
+#define CFG(member) offsetof(struct sf_config, member)
+
+/* clang-format off */
+static const struct key keys[] = {
+    {"data_dir", RAW(data_dir), KIND_PATH, CFG(data_dir), 0, 0, "data"},
+    {"keyring", RAW(keyring), KIND_PATH, CFG(keyring_path), 0, 0, NULL},
+    {"listen.grpc", RAW(listen.grpc), KIND_LISTEN, CFG(grpc), 0, 0, "127.0.0.1:7400"},
+    {"listen.admin", RAW(listen.admin), KIND_LISTEN, CFG(admin), 0, 0, "127.0.0.1:7401"},
+    {"listen.es", RAW(listen.es), KIND_LISTEN, CFG(es), 0, 0, "127.0.0.1:9200"},
+    {"exec.reactors", RAW(exec.reactors), KIND_U32, CFG(reactors), 0, 256, "0"},
+    {"exec.workers", RAW(exec.workers), KIND_U32, CFG(workers), 1, 256, "8"},
+    {"store.lane_shards", RAW(store.lane_shards), KIND_U32, CFG(lane_shards), 1, 4096, "64"},
+    {"store.coordinator_shards", RAW(store.coordinator_shards), KIND_U32, CFG(coordinator_shards),
+     1, 1024, "16"},
+    {"es.namespace", RAW(es.namespace_name), KIND_NAME, CFG(es_namespace), 0, 0, "default"},
+    {"es.auto_create", RAW(es.auto_create), KIND_BOOL, CFG(es_auto_create), 0, 0, "false"},
+    {"catalog.replay_retention_ms", RAW(catalog.replay_retention_ms), KIND_U64,
+     CFG(replay_retention_ms), 3600000, 3650 * DAY_MS, "2592000000"},
+    {"commit.duplicate_window_ms", RAW(commit.duplicate_window_ms), KIND_U32,
+     CFG(duplicate_window_ms), 60000, DAY_MS, "900000"},
+    {"commit.wal_flush_ms", RAW(commit.wal_flush_ms), KIND_U32, CFG(wal_flush_ms), 1, 10000, "2"},
+    {"commit.wal_chunk_bytes", RAW(commit.wal_chunk_bytes), KIND_U32, CFG(wal_chunk_bytes),
+     MIB / 16, SF_LIMIT_OBJECT_BYTES, "4194304"},
+    {"log.level", RAW(log.level), KIND_LEVEL, CFG(log_level), 0, 0, "info"},
+    {"log.file", RAW(log.file), KIND_PATH, CFG(log_file), 0, 0, NULL},
+    {"limits.rpc_message_bytes", RAW(limits.rpc_message_bytes), KIND_U32, CFG(rpc_message_bytes),
+     MIB / 16, SF_LIMIT_RPC_MESSAGE_BYTES, "8388608"},
+    {"limits.rpc_connections", RAW(limits.rpc_connections), KIND_U32, CFG(rpc_connections), 1,
+     65536, "4096"},
+    {"limits.rpc_streams_per_conn", RAW(limits.rpc_streams_per_conn), KIND_U32,
+     CFG(rpc_streams_per_conn), 1, 10000, "256"},
+    {"limits.es_connections", RAW(limits.es_connections), KIND_U32, CFG(es_connections), 1, 4096,
+     "256"},
+    {"limits.es_body_bytes", RAW(limits.es_body_bytes), KIND_U32, CFG(es_body_bytes), MIB / 16,
+     SF_LIMIT_ES_BODY_BYTES, "104857600"},
+};
+
+static const struct {
+    const char *name;
+    unsigned bits;
+} role_names[] = {
+    {"all", SF_ROLE_ALL},         {"ccs", SF_ROLE_CCS},
+    {"allocator", SF_ROLE_ALLOCATOR}, {"coordinator", SF_ROLE_COORDINATOR},
+    {"tso", SF_ROLE_TSO},         {"ingest", SF_ROLE_INGEST},
+    {"es-gateway", SF_ROLE_ES_GATEWAY},
+};
+/* clang-format on */
+
+static enum sf_err one_role(const char *what, struct sf_view text, struct sf_diag *diag,
+                            unsigned *roles)
+{
+    for (size_t i = 0; i < SF_ARRAY_LEN(role_names); i++) {
+        if (sf_view_equal(text, sf_view_str(role_names[i].name))) {
+            *roles |= role_names[i].bits;
+            return SF_OK;
+        }
+    }
+    return sf_diag_set(diag, SF_ERR_CONFIG,
+                       "%s: there is no role '%.*s'; the roles are all, ccs, allocator, "
+                       "coordinator, tso, ingest, es-gateway",
+                       what, (int)(text.len > 64 ? 64 : text.len), (const char *)text.ptr);
+}
+
+enum sf_err sf_roles_parse(const char *what, struct sf_view text, struct sf_diag *diag,
+                           unsigned *out_roles)
+{
+    unsigned roles = 0;
+
+    for (;;) {
+        const uint8_t *comma = text.len == 0 ? NULL : memchr(text.ptr, ',', text.len);
+        size_t n = comma == NULL ? text.len : (size_t)(comma - text.ptr);
+        enum sf_err err = one_role(what, sf_view_bytes(text.ptr, n), diag, &roles);
+        if (err != SF_OK)
+            return err;
+        if (comma == NULL)
+            break;
+        text.ptr += n + 1;
+        text.len -= n + 1;
+    }
+    *out_roles = roles;
+    return SF_OK;
+}
+
+static bool is_loopback(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+
+    if (inet_pton(AF_INET, host, &v4) == 1)
+        return (ntohl(v4.s_addr) >> 24) == 127;
+    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+static bool is_address(const char *host)
+{
+    struct in6_addr any;
+
+    return inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1;
+}
+
+enum sf_err sf_listen_parse(const char *what, struct sf_view text, struct sf_diag *diag,
+                            struct sf_listen *out_listen)
+{
+    struct sf_listen listen = {0};
+    uint64_t port;
+    size_t colon = text.len;
+
+    while (colon > 0 && text.ptr[colon - 1] != ':')
+        colon--;
+    struct sf_view host = {text.ptr, colon == 0 ? 0 : colon - 1};
+    bool bracketed = host.len >= 2 && host.ptr[0] == '[' && host.ptr[host.len - 1] == ']';
+    if (bracketed) {
+        host.ptr++;
+        host.len -= 2;
+    }
+    if (host.len == 0 || host.len >= sizeof(listen.host) ||
+        (!bracketed && memchr(host.ptr, ':', host.len) != NULL) ||
+        !sf_parse_u64(sf_view_bytes(text.ptr + colon, text.len - colon), &port) ||
+        port > UINT16_MAX)
+        return sf_diag_set(diag, SF_ERR_CONFIG,
+                           "%s: '%.*s' is not host:port (an IPv6 host in brackets, a port of 0 to "
+                           "65535)",
+                           what, (int)(text.len > 80 ? 80 : text.len), (const char *)text.ptr);
+    memcpy(listen.host, host.ptr, host.len);
+    if (strcmp(listen.host, "localhost") == 0)
+        memcpy(listen.host, "127.0.0.1", sizeof("127.0.0.1"));
+    if (!is_address(listen.host))
+        return sf_diag_set(diag, SF_ERR_CONFIG, "%s: '%s' is not a numeric address", what,
+                           listen.host);
+    if (!is_loopback(listen.host))
+        return sf_diag_set(diag, SF_ERR_CONFIG,
+                           "%s: %s is not a loopback address, and plaintext is served on loopback "
+                           "only (127.0.0.0/8 or ::1)",
+                           what, listen.host);
+    listen.port = (uint16_t)port;
+    *out_listen = listen;
+    return SF_OK;
+}
+
+static enum sf_err parse_number(const char *what, const struct key *key, const char *text,
+                                struct sf_diag *diag, void *at)
+{
+    uint64_t value;
+
+    if (!sf_parse_u64(sf_view_str(text), &value) || value < key->min || value > key->max)
+        return sf_diag_set(diag, SF_ERR_CONFIG,
+                           "%s: '%.40s' is not a whole number of %" PRIu64 " to %" PRIu64, what,
+                           text, key->min, key->max);
+    if (key->kind == KIND_U32)
+        *(uint32_t *)at = (uint32_t)value;
+    else
+        *(uint64_t *)at = value;
+    return SF_OK;
+}
+
+static enum sf_err parse_level(const char *what, const char *text, struct sf_diag *diag,
+                               enum sf_log_level *at)
+{
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+
+    for (size_t i = 0; i < SF_ARRAY_LEN(names); i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *at = (enum sf_log_level)i;
+            return SF_OK;
+        }
+    }
+    return sf_diag_set(diag, SF_ERR_CONFIG, "%s: '%.40s' is not debug, info, warn or error", what,
+                       text);
+}
+
+static enum sf_err parse_key(const char *name, const struct key *key, const char *text,
+                             struct sf_diag *diag, struct sf_config *config)
+{
+    void *at = (char *)config + key->offset;
+    char what[160];
+
+    (void)snprintf(what, sizeof(what), "%.100s: %s", name, key->name);
+    switch (key->kind) {
+    case KIND_U32:
+    case KIND_U64:
+        return parse_number(what, key, text, diag, at);
+    case KIND_BOOL:
+        *(bool *)at = strcmp(text, "true") == 0;
+        return *(bool *)at || strcmp(text, "false") == 0
+                   ? SF_OK
+                   : sf_diag_set(diag, SF_ERR_CONFIG, "%s: '%.40s' is not true or false", what,
+                                 text);
+    case KIND_LISTEN:
+        return sf_listen_parse(what, sf_view_str(text), diag, at);
+    case KIND_LEVEL:
+        return parse_level(what, text, diag, at);
+    case KIND_NAME: {
+        struct sf_diag inner;
+        if (sf_name_check(key->name, sf_view_str(text), false, &inner) != SF_OK)
+            return sf_diag_set(diag, SF_ERR_CONFIG, "%.100s: %.300s", name, inner.message);
+        break;
+    }
+    case KIND_PATH:
+        if (text[0] == '\0')
+            return sf_diag_set(diag, SF_ERR_CONFIG, "%s must not be empty", what);
+        break;
+    }
+    *(char **)at = sf_strdup(text);
+    return SF_OK;
+}
+
+static enum sf_err build(const char *name, const struct raw *raw, struct sf_diag *diag,
+                         struct sf_config *config)
+{
+    for (size_t i = 0; i < SF_ARRAY_LEN(keys); i++) {
+        const char *text =
+            *(const char *const *)(const void *)((const char *)raw + keys[i].raw_offset);
+        if (text == NULL)
+            text = keys[i].fallback;
+        if (text == NULL)
+            continue;
+        enum sf_err err = parse_key(name, &keys[i], text, diag, config);
+        if (err != SF_OK)
+            return err;
+    }
+    if (raw->roles_count == 0)
+        config->roles = SF_ROLE_ALL;
+    for (unsigned i = 0; i < raw->roles_count; i++) {
+        char what[160];
+        (void)snprintf(what, sizeof(what), "%.100s: roles", name);
+        enum sf_err err = one_role(what, sf_view_str(raw->roles[i]), diag, &config->roles);
+        if (err != SF_OK)
+            return err;
+    }
+    return SF_OK;
+}
+
+enum sf_err sf_config_parse(const char *name, struct sf_view text, struct sf_diag *diag,
+                            struct sf_config **out_config)
+{
+    struct sf_config *config = sf_calloc(1, sizeof(*config));
+    void *raw = NULL;
+    enum sf_err err = sf_yaml_load(name, text, &raw_schema, diag, &raw);
+
+    if (err == SF_OK)
+        err = build(name, raw, diag, config);
+    sf_yaml_free(&raw_schema, raw);
+    if (err != SF_OK) {
+        sf_config_destroy(config);
+        return err;
+    }
+    *out_config = config;
+    return SF_OK;
+}
+
+enum sf_err sf_config_load(const char *path, struct sf_diag *diag, struct sf_config **out_config)
+{
+    struct sf_buf text = {0};
+    enum sf_err err = sf_file_read(path, CONFIG_FILE_MAX, false, diag, &text);
+
+    if (err == SF_ERR_LIMIT)
+        err = SF_ERR_CONFIG;
+    if (err == SF_OK)
+        err = sf_config_parse(path, sf_buf_view(&text), diag, out_config);
+    sf_buf_fini(&text);
+    return err;
+}
+
+struct sf_config *sf_config_defaults(void)
+{
+    struct sf_config *config = sf_calloc(1, sizeof(*config));
+    const struct raw none = {0};
+    enum sf_err err = build("defaults", &none, NULL, config);
+
+    SF_ASSERT(err == SF_OK);
+    return config;
+}
+
+void sf_config_destroy(struct sf_config *config)
+{
+    if (config == NULL)
+        return;
+    free(config->data_dir);
+    free(config->es_namespace);
+    free(config->keyring_path);
+    free(config->log_file);
+    free(config);
+}

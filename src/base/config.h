@@ -1,0 +1,80 @@
+/*
+ * Configuration of searchfabricd: a YAML file, documented line by line in
+ * packaging/searchfabricd.yaml. Every value has a default and a stated range; an unknown key, a
+ * value out of range or an address that is not loopback is refused with the key's name. Loading
+ * touches no other file, so that --check-config is exactly a load.
+ */
+#ifndef SF_BASE_CONFIG_H
+#define SF_BASE_CONFIG_H
+
+#include "base/diag.h"
+#include "base/log.h"
+
+/* Roles a process may have (architecture: One binary, many roles); bits. */
+enum sf_role {
+    SF_ROLE_CCS = 1u << 0,
+    SF_ROLE_ALLOCATOR = 1u << 1,
+    SF_ROLE_COORDINATOR = 1u << 2,
+    SF_ROLE_TSO = 1u << 3,
+    SF_ROLE_INGEST = 1u << 4,
+    SF_ROLE_ES_GATEWAY = 1u << 5,
+    SF_ROLE_ALL = (1u << 6) - 1
+};
+
+/* Where to listen. */
+struct sf_listen {
+    char host[46]; /* numeric IPv4 or IPv6 address, loopback, without brackets */
+    uint16_t port; /* 0 = any free port */
+};
+
+struct sf_config {
+    char *data_dir;                /* owned: folder of the embedded store and projection */
+    unsigned roles;                /* enum sf_role bits, never 0 */
+    struct sf_listen grpc;         /* gRPC: public and private APIs, health, reflection */
+    struct sf_listen admin;        /* admin HTTP: metrics, health */
+    struct sf_listen es;           /* Elasticsearch-compatible write gateway */
+    uint32_t reactors;             /* event loops; 0 = one per core */
+    uint32_t workers;              /* threads of the worker pool */
+    uint32_t lane_shards;          /* catalog lane shards, fixed at the store's creation */
+    uint32_t coordinator_shards;   /* coordinator shards, fixed at the store's creation */
+    char *es_namespace;            /* owned: namespace whose collections are the indexes */
+    bool es_auto_create;           /* an unknown index is created by its first write */
+    char *keyring_path;            /* owned: key ring file; NULL = keyring.yaml in data_dir */
+    uint64_t replay_retention_ms;  /* how long an answer is repeated for its key */
+    uint32_t duplicate_window_ms;  /* how long a redelivered batch is recognized */
+    uint32_t wal_flush_ms;         /* a WAL chunk is closed this long after its first frame */
+    uint32_t wal_chunk_bytes;      /* or at this size */
+    enum sf_log_level log_level;   /* lowest level written */
+    char *log_file;                /* owned: file that lines are appended to; NULL = stderr */
+    uint32_t rpc_message_bytes;    /* largest gRPC message */
+    uint32_t rpc_connections;      /* gRPC connections at once */
+    uint32_t rpc_streams_per_conn; /* calls of one gRPC connection at once */
+    uint32_t es_connections;       /* HTTP connections at once on the Elasticsearch port */
+    uint32_t es_body_bytes;        /* largest HTTP request body there */
+};
+
+/* Loads `path` over the defaults. Blocks on the file. Destroy the result with sf_config_destroy.
+ * Errors, with a message for people in `diag`: SF_ERR_IO, SF_ERR_CONFIG. */
+SF_MUST_USE enum sf_err sf_config_load(const char *path, struct sf_diag *diag,
+                                       struct sf_config **out_config);
+
+/* As sf_config_load, from text; `name` stands for the file in messages. Fuzzed. */
+SF_MUST_USE enum sf_err sf_config_parse(const char *name, struct sf_view text, struct sf_diag *diag,
+                                        struct sf_config **out_config);
+
+/* The defaults. Destroy with sf_config_destroy. */
+struct sf_config *sf_config_defaults(void);
+
+/* Frees a configuration; NULL is fine. */
+void sf_config_destroy(struct sf_config *config);
+
+/* Reads "host:port" or "[host]:port" where host is a numeric loopback address or "localhost" (which
+ * means 127.0.0.1). Error: SF_ERR_CONFIG, the message starting with `what`. */
+SF_MUST_USE enum sf_err sf_listen_parse(const char *what, struct sf_view text, struct sf_diag *diag,
+                                        struct sf_listen *out_listen);
+
+/* Reads a comma separated list of role names into bits. Error: SF_ERR_CONFIG. */
+SF_MUST_USE enum sf_err sf_roles_parse(const char *what, struct sf_view text, struct sf_diag *diag,
+                                       unsigned *out_roles);
+
+#endif
