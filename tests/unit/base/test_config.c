@@ -1,0 +1,256 @@
+/*
+ * The configuration file: defaults, every key, and messages that name what is wrong. The shipped
+ * file must load and give exactly the defaults.
+ */
+#include "base/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "support/proves.h"
+
+static struct sf_config *parse(const char *text)
+{
+    struct sf_config *config = NULL;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    enum sf_err err = sf_config_parse("f.yaml", sf_view_str(text), &diag, &config);
+    if (err != SF_OK)
+        print_error("%s\n", diag.message);
+    assert_int_equal(err, SF_OK);
+    return config;
+}
+
+static void refused(const char *text, const char *part)
+{
+    struct sf_config *config = NULL;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    assert_int_equal(sf_config_parse("f.yaml", sf_view_str(text), &diag, &config), SF_ERR_CONFIG);
+    assert_null(config);
+    if (strstr(diag.message, part) == NULL)
+        print_error("message: %s\nwanted:  %s\n", diag.message, part);
+    assert_non_null(strstr(diag.message, part));
+    assert_int_equal(strncmp(diag.message, "f.yaml", 6), 0);
+}
+
+static void same(const struct sf_config *a, const struct sf_config *b)
+{
+    assert_string_equal(a->data_dir, b->data_dir);
+    assert_int_equal(a->roles, b->roles);
+    assert_string_equal(a->grpc.host, b->grpc.host);
+    assert_int_equal(a->grpc.port, b->grpc.port);
+    assert_int_equal(a->admin.port, b->admin.port);
+    assert_int_equal(a->es.port, b->es.port);
+    assert_int_equal(a->reactors, b->reactors);
+    assert_int_equal(a->workers, b->workers);
+    assert_int_equal(a->lane_shards, b->lane_shards);
+    assert_int_equal(a->coordinator_shards, b->coordinator_shards);
+    assert_string_equal(a->es_namespace, b->es_namespace);
+    assert_int_equal(a->es_auto_create, b->es_auto_create);
+    assert_true(a->keyring_path == NULL && b->keyring_path == NULL);
+    assert_int_equal(a->replay_retention_ms, b->replay_retention_ms);
+    assert_int_equal(a->duplicate_window_ms, b->duplicate_window_ms);
+    assert_int_equal(a->wal_flush_ms, b->wal_flush_ms);
+    assert_int_equal(a->wal_chunk_bytes, b->wal_chunk_bytes);
+    assert_int_equal(a->log_level, b->log_level);
+    assert_true(a->log_file == NULL && b->log_file == NULL);
+    assert_int_equal(a->rpc_message_bytes, b->rpc_message_bytes);
+    assert_int_equal(a->rpc_connections, b->rpc_connections);
+    assert_int_equal(a->rpc_streams_per_conn, b->rpc_streams_per_conn);
+    assert_int_equal(a->es_connections, b->es_connections);
+    assert_int_equal(a->es_body_bytes, b->es_body_bytes);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct sf_config *config = sf_config_defaults();
+
+    assert_string_equal(config->data_dir, "data");
+    assert_int_equal(config->roles, SF_ROLE_ALL);
+    assert_string_equal(config->grpc.host, "127.0.0.1");
+    assert_int_equal(config->grpc.port, 7400);
+    assert_int_equal(config->admin.port, 7401);
+    assert_int_equal(config->es.port, 9200);
+    assert_int_equal(config->lane_shards, 64);
+    assert_int_equal(config->coordinator_shards, 16);
+    assert_true(config->replay_retention_ms == UINT64_C(30) * 24 * 3600 * 1000);
+    assert_int_equal(config->duplicate_window_ms, 15 * 60 * 1000);
+    sf_config_destroy(config);
+    sf_config_destroy(NULL);
+}
+
+static void test_shipped_file_gives_the_defaults(void **state)
+{
+    (void)state;
+    struct sf_config *defaults = sf_config_defaults();
+    struct sf_config *shipped = NULL;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    enum sf_err err = sf_config_load(SF_SHIPPED_CONFIG, &diag, &shipped);
+    if (err != SF_OK)
+        print_error("%s\n", diag.message);
+    assert_int_equal(err, SF_OK);
+    same(shipped, defaults);
+    sf_config_destroy(shipped);
+    sf_config_destroy(defaults);
+}
+
+static void test_every_key(void **state)
+{
+    (void)state;
+    struct sf_config *c = parse("data_dir: /var/lib/x\n"
+                                "roles: [ccs, tso]\n"
+                                "keyring: /etc/ring.yaml\n"
+                                "listen:\n"
+                                "  grpc: \"[::1]:1\"\n"
+                                "  admin: localhost:0\n"
+                                "  es: 127.1.2.3:65535\n"
+                                "exec:\n  reactors: 3\n  workers: 5\n"
+                                "store:\n  lane_shards: 1\n  coordinator_shards: 2\n"
+                                "es:\n  namespace: \"\xc3\xa9 x\"\n  auto_create: true\n"
+                                "catalog:\n  replay_retention_ms: 3600000\n"
+                                "commit:\n  duplicate_window_ms: 60000\n  wal_flush_ms: 7\n"
+                                "  wal_chunk_bytes: 65536\n"
+                                "log:\n  level: error\n  file: /tmp/l\n"
+                                "limits:\n  rpc_message_bytes: 65536\n  rpc_connections: 9\n"
+                                "  rpc_streams_per_conn: 8\n  es_connections: 7\n"
+                                "  es_body_bytes: 65537\n");
+
+    assert_string_equal(c->data_dir, "/var/lib/x");
+    assert_int_equal(c->roles, SF_ROLE_CCS | SF_ROLE_TSO);
+    assert_string_equal(c->keyring_path, "/etc/ring.yaml");
+    assert_string_equal(c->grpc.host, "::1");
+    assert_int_equal(c->grpc.port, 1);
+    assert_string_equal(c->admin.host, "127.0.0.1");
+    assert_int_equal(c->admin.port, 0);
+    assert_string_equal(c->es.host, "127.1.2.3");
+    assert_int_equal(c->es.port, 65535);
+    assert_int_equal(c->reactors, 3);
+    assert_int_equal(c->workers, 5);
+    assert_int_equal(c->lane_shards, 1);
+    assert_int_equal(c->coordinator_shards, 2);
+    assert_string_equal(c->es_namespace, "\xc3\xa9 x");
+    assert_true(c->es_auto_create);
+    assert_int_equal(c->replay_retention_ms, 3600000);
+    assert_int_equal(c->duplicate_window_ms, 60000);
+    assert_int_equal(c->wal_flush_ms, 7);
+    assert_int_equal(c->wal_chunk_bytes, 65536);
+    assert_int_equal(c->log_level, SF_LOG_ERROR);
+    assert_string_equal(c->log_file, "/tmp/l");
+    assert_int_equal(c->rpc_message_bytes, 65536);
+    assert_int_equal(c->rpc_connections, 9);
+    assert_int_equal(c->rpc_streams_per_conn, 8);
+    assert_int_equal(c->es_connections, 7);
+    assert_int_equal(c->es_body_bytes, 65537);
+    sf_config_destroy(c);
+}
+
+static void test_structure_errors_have_a_line(void **state)
+{
+    (void)state;
+    refused("data_dir: x\nexec:\n  reaktors: 1\n", "f.yaml:3: ");
+    refused("data_dir: x\nexec:\n  reaktors: 1\n", "reaktors");
+    refused("exec: [1]\n", "f.yaml:1: ");
+    refused("exec:\n  workers: {a: b}\n", "f.yaml:2: ");
+    refused("a: b: c\n", "f.yaml");
+    refused("", "f.yaml is empty");
+    refused("data_dir: &a x\nkeyring: *a\n", "f.yaml");
+}
+
+static void test_numbers_are_checked(void **state)
+{
+    (void)state;
+    refused("exec:\n  workers: -1\n", "exec.workers: '-1' is not a whole number of 1 to 256");
+    refused("exec:\n  workers: 0\n", "exec.workers: '0'");
+    refused("exec:\n  workers: 257\n", "exec.workers: '257'");
+    refused("exec:\n  workers: 010\n", "exec.workers: '010'");
+    refused("exec:\n  workers: 0x10\n", "exec.workers: '0x10'");
+    refused("exec:\n  workers: 1.5\n", "exec.workers: '1.5'");
+    refused("exec:\n  workers: ten\n", "exec.workers: 'ten'");
+    refused("exec:\n  workers:\n", "exec.workers: ''");
+    refused("catalog:\n  replay_retention_ms: 18446744073709551615\n",
+            "catalog.replay_retention_ms");
+    refused("catalog:\n  replay_retention_ms: 3599999\n", "of 3600000 to 315360000000");
+    refused("commit:\n  wal_flush_ms: 0\n", "commit.wal_flush_ms");
+    refused("store:\n  lane_shards: 99999999999999999999\n", "store.lane_shards");
+}
+
+static void test_other_values_are_checked(void **state)
+{
+    (void)state;
+    refused("roles: [ccs, cache]\n", "no role 'cache'");
+    refused("roles: []\n", "f.yaml:1: ");
+    refused("data_dir: \"\"\n", "data_dir must not be empty");
+    refused("es:\n  auto_create: yes\n", "es.auto_create: 'yes' is not true or false");
+    refused("es:\n  namespace: \"\"\n", "es.namespace must not be empty");
+    refused("es:\n  namespace: \"e\xcc\x81\"\n", "es.namespace is not in Unicode");
+    refused("log:\n  level: loud\n", "log.level: 'loud'");
+}
+
+static void test_addresses_are_loopback(void **state)
+{
+    (void)state;
+    refused("listen:\n  grpc: 0.0.0.0:7400\n", "listen.grpc: 0.0.0.0 is not a loopback address");
+    refused("listen:\n  es: 192.168.0.1:1\n", "not a loopback address");
+    refused("listen:\n  es: \"[::]:1\"\n", "not a loopback address");
+    refused("listen:\n  es: \"[::ffff:10.0.0.1]:1\"\n", "not a loopback address");
+    refused("listen:\n  es: \"::1:7400\"\n", "is not host:port");
+    refused("listen:\n  es: example.org:1\n", "not a numeric address");
+    refused("listen:\n  es: 127.0.0.1\n", "is not host:port");
+    refused("listen:\n  es: 127.0.0.1:65536\n", "is not host:port");
+    refused("listen:\n  es: 127.0.0.1:-1\n", "is not host:port");
+    refused("listen:\n  es: \":9200\"\n", "is not host:port");
+    refused("listen:\n  es: \"\"\n", "is not host:port");
+}
+
+static void test_role_lists(void **state)
+{
+    (void)state;
+    unsigned roles = 0;
+    struct sf_diag diag;
+
+    assert_int_equal(sf_roles_parse("--role", sf_view_str("ccs,es-gateway"), NULL, &roles), SF_OK);
+    assert_int_equal(roles, SF_ROLE_CCS | SF_ROLE_ES_GATEWAY);
+    assert_int_equal(sf_roles_parse("--role", sf_view_str("all"), NULL, &roles), SF_OK);
+    assert_int_equal(roles, SF_ROLE_ALL);
+    sf_diag_init(&diag);
+    assert_int_equal(sf_roles_parse("--role", sf_view_str("ccs,"), &diag, &roles), SF_ERR_CONFIG);
+    assert_int_equal(strncmp(diag.message, "--role: ", 8), 0);
+    assert_int_equal(sf_roles_parse("--role", sf_view_str(""), NULL, &roles), SF_ERR_CONFIG);
+}
+
+static void test_missing_file(void **state)
+{
+    (void)state;
+    struct sf_config *config = NULL;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    assert_int_equal(sf_config_load("/nonexistent/f.yaml", &diag, &config), SF_ERR_IO);
+    assert_non_null(strstr(diag.message, "/nonexistent/f.yaml"));
+    assert_int_equal(sf_config_load("/", &diag, &config), SF_ERR_CONFIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_shipped_file_gives_the_defaults),
+        cmocka_unit_test(test_every_key),
+        cmocka_unit_test(test_structure_errors_have_a_line),
+        cmocka_unit_test(test_numbers_are_checked),
+        cmocka_unit_test(test_other_values_are_checked),
+        cmocka_unit_test(test_addresses_are_loopback),
+        cmocka_unit_test(test_role_lists),
+        cmocka_unit_test(test_missing_file),
+    };
+
+    return SF_RUN_TESTS("config", tests);
+}
