@@ -58,7 +58,7 @@ struct sf_config {
 SF_MUST_USE enum sf_err sf_config_load(const char *path, struct sf_diag *diag,
                                        struct sf_config **out_config);
 
-/* As sf_config_load, from text; `name` stands for the file in messages. Fuzzed. */
+/* As sf_config_load, from text; `name` stands for the file in messages. */
 SF_MUST_USE enum sf_err sf_config_parse(const char *name, struct sf_view text, struct sf_diag *diag,
                                         struct sf_config **out_config);
 

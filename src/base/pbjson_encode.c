@@ -328,9 +328,10 @@ static bool is_present(const ProtobufCFieldDescriptor *field, const char *base)
     return field->label == PROTOBUF_C_LABEL_REQUIRED || !is_zero(field, at);
 }
 
-/* Takes the member `"name":value` out of an unknown field; false when it is not exactly that. */
-static bool unknown_member(const ProtobufCMessageUnknownField *field, struct sf_view *out_text,
-                           struct sf_json_str *out_name)
+/* Takes the member `"name":value` out of an unknown field; false when it is not exactly that or
+ * its value is more than `max_depth` containers deep. */
+static bool unknown_member(const ProtobufCMessageUnknownField *field, unsigned max_depth,
+                           struct sf_view *out_text, struct sf_json_str *out_name)
 {
     struct sf_view text = {field->data, field->len};
     struct sf_view value;
@@ -345,7 +346,7 @@ static bool unknown_member(const ProtobufCMessageUnknownField *field, struct sf_
         text.ptr++;
         text.len--;
     }
-    sf_json_init(&j, text, SF_LIMIT_JSON_DEPTH);
+    sf_json_init(&j, text, max_depth);
     if (text.len == 0 || *text.ptr != '"' || !sf_json_string(&j, out_name) || j.at == j.end ||
         *j.at != ':')
         return false;
@@ -358,12 +359,14 @@ static void encode_unknown(struct encoder *enc, const struct sf_pbjson_message *
                            const ProtobufCMessage *message, bool *first)
 {
     struct sf_view last = {0};
+    /* What is written must be read again: the depth counts from the outermost object. */
+    unsigned left = enc->indent < SF_LIMIT_JSON_DEPTH ? SF_LIMIT_JSON_DEPTH - enc->indent : 0;
 
     for (unsigned i = 0; i < message->n_unknown_fields; i++) {
         struct sf_view text;
         struct sf_json_str name;
 
-        if (!unknown_member(&message->unknown_fields[i], &text, &name) ||
+        if (!unknown_member(&message->unknown_fields[i], left, &text, &name) ||
             (last.ptr != NULL && sf_view_compare(last, name.raw) >= 0) ||
             sf_pbjson_field_of(side, name) >= 0)
             continue;

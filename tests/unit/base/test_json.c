@@ -132,9 +132,9 @@ static void test_walk(void **state)
 {
     (void)state;
     struct sf_json j;
-    struct sf_json_str name;
-    struct sf_json_str text;
-    struct sf_view raw;
+    struct sf_json_str name = {0};
+    struct sf_json_str text = {0};
+    struct sf_view raw = {0};
     bool flag = false;
 
     sf_json_init(&j,
