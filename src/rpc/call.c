@@ -48,6 +48,11 @@ const char *sf_call_metadata(const struct sf_call *call, const char *name)
     return call->ops->metadata(call, name);
 }
 
+struct sf_view sf_call_metadata_bin(const struct sf_call *call, const char *name)
+{
+    return call->ops->metadata_bin(call, name);
+}
+
 struct sf_arena *sf_call_arena(struct sf_call *call)
 {
     return call->arena;

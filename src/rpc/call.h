@@ -70,6 +70,10 @@ int64_t sf_call_deadline_ms(const struct sf_call *call);
 /* ASCII metadata value by lower-case name, NULL when absent. */
 const char *sf_call_metadata(const struct sf_call *call, const char *name);
 
+/* Bytes of the binary metadata `name` (ends in "-bin"), empty when absent; valid as long as the
+ * call. */
+struct sf_view sf_call_metadata_bin(const struct sf_call *call, const char *name);
+
 /* The call's arena, for the request and whatever the handler builds; freed after the answer left.
  * One user at a time. */
 struct sf_arena *sf_call_arena(struct sf_call *call);

@@ -141,6 +141,12 @@ static void unary_call_release(struct sf_call *call)
     unary_release(unary_of(call));
 }
 
+static struct sf_view no_metadata_bin(const struct sf_call *call, const char *name)
+{
+    (void)call, (void)name;
+    return (struct sf_view){0};
+}
+
 static const char *no_metadata(const struct sf_call *call, const char *name)
 {
     (void)call, (void)name;
@@ -156,6 +162,7 @@ static const struct sf_call_ops unary_ops = {
     .pause = unary_no_pause,
     .resume = unary_no_pause,
     .metadata = no_metadata,
+    .metadata_bin = no_metadata_bin,
     .acquire = unary_call_acquire,
     .release = unary_call_release,
 };

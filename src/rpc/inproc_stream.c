@@ -426,6 +426,12 @@ static void server_resume(struct sf_call *call)
     pthread_mutex_unlock(&stream->mu);
 }
 
+static struct sf_view no_metadata_bin(const struct sf_call *call, const char *name)
+{
+    (void)call, (void)name;
+    return (struct sf_view){0};
+}
+
 static const char *no_metadata(const struct sf_call *call, const char *name)
 {
     (void)call, (void)name;
@@ -451,6 +457,7 @@ static const struct sf_call_ops server_ops = {
     .pause = server_pause,
     .resume = server_resume,
     .metadata = no_metadata,
+    .metadata_bin = no_metadata_bin,
     .acquire = server_acquire,
     .release = server_release,
 };

@@ -16,7 +16,8 @@ void sf_rpc_registry_init(struct sf_rpc_registry *registry,
             char *path = NULL;
             SF_ASSERT((method->unary == NULL) != (method->stream == NULL));
             SF_ASSERT(asprintf(&path, "/%s/%s", services[s]->full_name, method->name) > 0);
-            *route = (struct sf_rpc_route){path, services[s], method};
+            *route =
+                (struct sf_rpc_route){path, services[s], method, sf_map_count(registry->routes)};
             SF_ASSERT(sf_map_put(registry->routes, sf_view_str(path), route) == NULL);
         }
     }
@@ -40,4 +41,9 @@ const struct sf_rpc_route *sf_rpc_registry_find(const struct sf_rpc_registry *re
                                                 struct sf_view path)
 {
     return sf_map_get(registry->routes, path);
+}
+
+size_t sf_rpc_registry_count(const struct sf_rpc_registry *registry)
+{
+    return sf_map_count(registry->routes);
 }

@@ -17,6 +17,7 @@ struct sf_rpc_route {
     const char *path;                 /* "/service/Method", owned */
     const struct sf_service *service; /* the owner's, outlives the registry */
     const struct sf_method *method;   /* in service->methods */
+    size_t index;                     /* 0.. over the registry */
 };
 
 /* Table of all served methods; immutable after it was made. */
@@ -34,6 +35,8 @@ void sf_rpc_registry_fini(struct sf_rpc_registry *registry);
 const struct sf_rpc_route *sf_rpc_registry_find(const struct sf_rpc_registry *registry,
                                                 struct sf_view path);
 
+size_t sf_rpc_registry_count(const struct sf_rpc_registry *registry);
+
 /* How a binding does what a handler asks for. All but `metadata` may be called from any thread. */
 struct sf_call_ops {
     void (*respond)(struct sf_call *call, const ProtobufCMessage *response);
@@ -44,6 +47,7 @@ struct sf_call_ops {
     void (*pause)(struct sf_call *call);
     void (*resume)(struct sf_call *call);
     const char *(*metadata)(const struct sf_call *call, const char *name);
+    struct sf_view (*metadata_bin)(const struct sf_call *call, const char *name);
     void (*acquire)(struct sf_call *call);
     void (*release)(struct sf_call *call);
 };

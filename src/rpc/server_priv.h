@@ -1,0 +1,293 @@
+/*
+ * The gRPC server's parts, one owner each:
+ *
+ *   sf_rpc_server    listener, methods, counters              (server.c)
+ *   rpc_worker       one reactor's connections and pools      (server.c)
+ *   rpc_conn         one connection: session, timers, budget  (server_conn.c)
+ *   rpc_call         one call                                 (server_call.c)
+ *
+ * A call keeps its connection's memory, a connection the server's, so that a handler may answer
+ * whenever it likes; the answer to a call whose stream is gone is dropped.
+ */
+#ifndef SF_RPC_SERVER_PRIV_H
+#define SF_RPC_SERVER_PRIV_H
+
+#include <pthread.h>
+
+#include "rpc/frame.h"
+#include "rpc/h2.h"
+#include "rpc/health.h"
+#include "rpc/reflection.h"
+#include "rpc/server.h"
+
+/* Bytes of a message or answer that are not worth counting against the budgets: a call costs that
+ * much anyway. */
+#define RPC_UNCOUNTED_BYTES 4096u
+
+struct rpc_call;
+struct rpc_conn;
+
+/* Bytes on their way to the client. */
+struct rpc_out {
+    struct rpc_out *next;
+    size_t len;  /* of data */
+    size_t at;   /* bytes sent */
+    bool heap;   /* free() it; else it lies in the call's arena */
+    bool pooled; /* counted in the budgets */
+    uint8_t data[];
+};
+
+struct rpc_out_queue {
+    struct rpc_out *head;
+    struct rpc_out *tail;
+};
+
+/* A request header that is not the transport's own. */
+struct rpc_metadata {
+    struct rpc_metadata *next;
+    const char *name;     /* lower case */
+    struct sf_view value; /* NUL-terminated behind its end; decoded for "-bin" names */
+};
+
+enum rpc_encoding { RPC_ENCODING_IDENTITY, RPC_ENCODING_GZIP, RPC_ENCODING_UNKNOWN };
+
+/* How a call ends, in header form. */
+struct rpc_end {
+    int grpc_status;
+    struct sf_buf text; /* grpc-message, then grpc-status-details-bin */
+    size_t message_len; /* where the first ends */
+};
+
+struct rpc_call {
+    struct sf_call call; /* first: what handlers hold */
+    pthread_mutex_t mu;
+
+    /* immutable while in use; from here on zeroed between uses */
+    struct rpc_conn *conn; /* one reference */
+
+    /* atomic */
+    atomic_uint refs;           /* stream, running unary handler, posted hop, holds */
+    atomic_uint pauses;         /* sf_call_pause minus sf_call_resume */
+    atomic_size_t out_left;     /* bytes in `pending` and `out` */
+    atomic_bool wants_writable; /* a send said SF_ERR_FULL */
+
+    /* under mu */
+    struct rpc_out_queue pending; /* sent by the handler, not yet seen by the loop */
+    struct rpc_end end;           /* valid once answered or overruled */
+    bool answered;                /* the handler ended the call */
+    bool overruled;               /* the transport ended it: what the handler says is dropped */
+    bool hop_posted;
+
+    /* loop */
+    struct sf_task hop;
+    struct sf_timer deadline;
+    struct rpc_call *prev, *next; /* in conn->calls, or next in the worker's pool */
+    struct rpc_call *next_waiting;
+    struct rpc_call *next_woken;
+    int32_t stream_id; /* 0: the stream is gone */
+    struct rpc_out_queue out;
+    struct sf_frame_reader reader;
+    ProtobufCMessage *request; /* unary handler: its message, in the arena */
+    size_t request_bytes;      /* its packed size */
+    size_t counted_in;         /* what this call counts in conn->in_bytes */
+    size_t unconsumed;         /* received, not yet given back to the stream's window */
+    int64_t started_ms;
+    struct rpc_metadata *metadata;
+    size_t header_bytes;
+    struct sf_view path; /* in the arena while the route is unknown */
+    int64_t timeout_ms;  /* 0 = none */
+    enum rpc_encoding encoding;
+    unsigned post : 1;         /* :method is POST */
+    unsigned grpc : 1;         /* content-type is gRPC's */
+    unsigned bad_timeout : 1;  /* grpc-timeout is malformed */
+    unsigned bad_metadata : 1; /* a -bin value is malformed */
+    unsigned begun : 1;        /* the request's headers are complete */
+    unsigned opened : 1;       /* stream handler: open was called */
+    unsigned dispatched : 1;   /* unary handler: it runs or ran */
+    unsigned half_closed : 1;  /* the client sends no more */
+    unsigned half_close_told : 1;
+    unsigned ended : 1;         /* `end` goes out after `out` */
+    unsigned headers_sent : 1;  /* the response was submitted */
+    unsigned trailers_sent : 1; /* the status was submitted */
+    unsigned waiting : 1;       /* in conn->waiting */
+    unsigned woken : 1;         /* in conn->woken */
+};
+
+enum rpc_drain { RPC_DRAIN_NONE, RPC_DRAIN_NOTICE, RPC_DRAIN_FINAL };
+
+struct rpc_conn {
+    struct sf_h2 h2; /* first */
+
+    /* immutable */
+    struct rpc_worker *worker;
+    struct sf_rpc_server *server; /* one reference */
+
+    /* atomic */
+    atomic_uint refs;        /* the socket and one per call */
+    atomic_size_t out_bytes; /* counted bytes that wait for the client */
+
+    /* loop */
+    struct rpc_conn *prev, *next; /* in worker->conns */
+    struct rpc_call *calls;
+    unsigned call_count;
+    size_t in_bytes;                         /* counted bytes of requests */
+    struct rpc_call *waiting, *waiting_tail; /* calls held back by the budgets, first come first */
+    struct rpc_call *woken;                  /* calls whose output got room */
+    struct sf_timer timer;
+    int64_t opened_ms;
+    int64_t idle_since_ms; /* when the last call ended */
+    int64_t ping_sent_ms;  /* 0: no keepalive ping is out */
+    int64_t drain_since_ms;
+    enum rpc_drain drain;
+    bool had_request;
+    int64_t glitch_tokens;
+    int64_t glitch_ms; /* when tokens were added last */
+};
+
+struct rpc_worker {
+    struct sf_h2_ctx h2; /* first */
+    struct sf_rpc_server *server;
+    struct sf_loop *loop;
+    atomic_uint conn_count; /* handed over or open */
+
+    /* loop */
+    struct rpc_conn *conns;
+    struct rpc_call *pool; /* calls to use again */
+    unsigned pool_count;
+    unsigned call_count;
+    struct sf_arena *message_arena; /* the stream message being delivered */
+    struct sf_buf inflated;         /* its bytes when it came compressed */
+    struct sf_task drain_task;
+    struct sf_timer drain_limit;
+    bool draining;
+    bool closed; /* its handles are closing or closed */
+};
+
+/* Counters of one method, made on first use. */
+struct rpc_method_metrics {
+    _Atomic(struct sf_metric *) handled[SF_GRPC_UNAUTHENTICATED + 1];
+    _Atomic(struct sf_metric *) duration;
+};
+
+struct sf_rpc_server {
+    /* immutable after the start */
+    struct sf_rpc_registry registry;
+    const struct sf_rpc_auth *auth;
+    struct sf_rpc_auth auth_copy;
+    struct sf_identity loopback;
+    struct sf_health *health;
+    struct sf_reflection *reflection;
+    nghttp2_session_callbacks *callbacks;
+    nghttp2_option *option;
+    int64_t idle_timeout_ms;
+    int64_t first_request_timeout_ms;
+    int64_t keepalive_ms;
+    uint16_t port;
+    unsigned worker_count;
+    struct rpc_worker *workers;
+    struct sf_metric_family *handled_family; /* NULL: no metrics */
+    struct sf_metric_family *duration_family;
+    struct sf_metric_family *closed_family;
+    struct sf_metric *connections;
+    struct rpc_method_metrics *method_metrics; /* unknown methods, then by route index */
+
+    /* atomic */
+    atomic_uint refs;         /* owner, connections */
+    atomic_size_t bytes;      /* counted bytes over all connections */
+    atomic_uint conn_count;   /* over all workers */
+    atomic_uint workers_open; /* workers whose handles are open */
+
+    /* acceptor's loop (workers[0]) */
+    int listen_fd;
+    uv_poll_t listen_poll;
+    struct sf_timer accept_retry; /* out of descriptors: try again later */
+    struct sf_task close_listener;
+
+    /* owner's thread */
+    int64_t drain_limit_ms;
+    struct sf_waiter waiter;
+};
+
+/* ---- server.c ---- */
+void rpc_server_acquire(struct sf_rpc_server *server);
+void rpc_server_release(struct sf_rpc_server *server);
+
+/* The worker's connection is gone. On the loop. */
+void rpc_worker_conn_closed(struct rpc_worker *worker);
+
+/* Counts a finished call. On the loop. */
+void rpc_server_count_call(struct sf_rpc_server *server, const struct sf_rpc_route *route,
+                           int grpc_status, int64_t duration_ms);
+
+/* Counts a closed connection. On the loop. */
+void rpc_server_count_closed(struct sf_rpc_server *server, const char *reason);
+
+/* ---- server_conn.c ---- */
+/* Takes over a connected socket. On the worker's loop. */
+void rpc_conn_open(struct rpc_worker *worker, int fd);
+
+/* Fills the callbacks shared by all sessions. */
+void rpc_conn_set_callbacks(nghttp2_session_callbacks *callbacks);
+
+void rpc_conn_drain(struct rpc_conn *conn);
+void rpc_conn_release(struct rpc_conn *conn);
+
+/* True while buffers of the connection and the process are below their marks. */
+bool rpc_conn_has_room(const struct rpc_conn *conn);
+
+/* True when a budget is used up: what comes is refused. */
+bool rpc_conn_is_over(const struct rpc_conn *conn);
+
+/* Queues a call until there is room (rpc_call_go_on is called then). */
+void rpc_conn_wait(struct rpc_conn *conn, struct rpc_call *call);
+
+/* Queues a call for rpc_call_woken after the present flush. */
+void rpc_conn_wake(struct rpc_conn *conn, struct rpc_call *call);
+
+/* ---- server_call.c ---- */
+struct rpc_call *rpc_call_new(struct rpc_conn *conn, int32_t stream_id);
+void rpc_call_free(struct rpc_call *call);
+
+/* One request header; false: too many, drop the connection. */
+bool rpc_call_header(struct rpc_call *call, struct sf_view name, struct sf_view value);
+
+/* The request's headers are complete. */
+void rpc_call_begin(struct rpc_call *call);
+void rpc_call_data(struct rpc_call *call, struct sf_view bytes);
+void rpc_call_half_close(struct rpc_call *call);
+
+/* There is room: goes on with what was held back. True when the call needs no more of it. */
+bool rpc_call_go_on(struct rpc_call *call);
+
+/* Output got room: tells the handler, gives back window. */
+void rpc_call_woken(struct rpc_call *call);
+
+/* Ends the call in the handler's place. */
+void rpc_call_overrule(struct rpc_call *call, const struct sf_diag *diag);
+
+/* The stream is gone; `clean`: the client has the whole answer. */
+void rpc_call_detach(struct rpc_call *call, bool clean);
+
+void rpc_call_release(struct rpc_call *call);
+
+/* ---- server_out.c ---- */
+extern const struct sf_call_ops rpc_call_ops;
+
+/* Sends what the handler gave since, and the end if there is one. On the loop. */
+void rpc_call_push(struct rpc_call *call);
+
+/* Sets the end from `diag` (NULL = OK). */
+void rpc_end_set(struct rpc_end *end, const struct sf_diag *diag);
+
+/* Makes the response known to the session after `out` or `ended` changed. On the loop. */
+void rpc_call_output(struct rpc_call *call);
+
+/* Frees what waits to be sent. */
+void rpc_call_drop_output(struct rpc_call *call, struct rpc_out_queue *queue);
+
+/* Answers with a bare HTTP status. */
+void rpc_call_http_error(struct rpc_call *call, const char *status);
+
+void rpc_call_take_data(struct rpc_call *call, uint8_t *out, size_t len);
+
+#endif
