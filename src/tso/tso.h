@@ -11,18 +11,22 @@
 #include "base/ids.h"
 #include "object/durable.h"
 
+/* Most timestamps of one request. */
+#define SF_TSO_MOST_PER_REQUEST 65536u
+
 struct sf_tso_request;
 typedef void (*sf_tso_done_fn)(struct sf_tso_request *request);
 
 /* A demand for `count` timestamps; embedded in its owner. */
 struct sf_tso_request {
-    uint32_t count;              /* 1..65536 */
+    uint32_t count;              /* 1..SF_TSO_MOST_PER_REQUEST */
     struct sf_loop *loop;        /* where done runs; NULL = any thread (wake-ups only) */
     sf_tso_done_fn done;         /* always later, exactly once */
     enum sf_err err;             /* SF_OK or SF_BACKEND_UNAVAILABLE */
     struct sf_tso first;         /* result: first..first+count-1 are the caller's */
     struct sf_task task;         /* private */
     struct sf_tso_request *next; /* private */
+    void *owner;                 /* private */
 };
 
 struct sf_tso_source;
@@ -43,6 +47,10 @@ static inline void sf_tso_get(struct sf_tso_source *source, struct sf_tso_reques
 SF_MUST_USE enum sf_err sf_tso_get_wait(struct sf_tso_source *source, struct sf_sched *sched,
                                         uint32_t count, struct sf_tso *out_first);
 
+/* Frees a source whose requests have all been answered; NULL is fine. An oracle waits for the end
+ * of a window swap under way, on the `sched` it was opened on (NULL: a plain thread); not on its
+ * loop.
+ */
 void sf_tso_source_destroy(struct sf_tso_source *source);
 
 struct sf_oracle_options {
