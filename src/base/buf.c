@@ -63,21 +63,21 @@ void sf_buf_printf(struct sf_buf *buf, const char *fmt, ...)
 {
     char small[256];
     va_list args;
-    va_list again;
 
     va_start(args, fmt);
-    va_copy(again, args);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started in the line above */
     int n = vsnprintf(small, sizeof(small), fmt, args);
     va_end(args);
     if (n >= 0 && (size_t)n < sizeof(small)) {
         sf_buf_append(buf, small, (size_t)n);
     } else if (n >= 0) {
         char *large = sf_malloc((size_t)n + 1);
-        (void)vsnprintf(large, (size_t)n + 1, fmt, again);
+        va_start(args, fmt);
+        (void)vsnprintf(large, (size_t)n + 1, fmt, args);
+        va_end(args);
         sf_buf_append(buf, large, (size_t)n);
         free(large);
     }
-    va_end(again);
 }
 
 void sf_buf_consume(struct sf_buf *buf, size_t n)

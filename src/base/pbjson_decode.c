@@ -387,6 +387,7 @@ static bool decode_value(struct decoder *dec, const struct frame *frame,
     case PROTOBUF_C_TYPE_BYTES:
         return decode_bytes(dec, frame, at);
     case PROTOBUF_C_TYPE_MESSAGE: {
+        SF_ASSERT(side->sub != NULL); /* the set covers what is coded */
         ProtobufCMessage *sub = decode_message(dec, frame, side->sub, field->descriptor);
         *(ProtobufCMessage **)at = sub;
         return sub != NULL;
@@ -482,7 +483,7 @@ static bool decode_map(struct decoder *dec, struct frame *frame, const struct sf
         return fail_text(dec, frame);
     while (sf_json_object_next(&dec->j, &name)) {
         ProtobufCMessage *entry = sf_arena_alloc(dec->arena, desc->sizeof_message);
-        ProtobufCMessage **slot = list_add(dec, frame, list, sizeof(*slot));
+        ProtobufCMessage **slot = list_add(dec, frame, list, sizeof(void *));
         if (entry == NULL || slot == NULL)
             return fail_memory(dec, frame);
         desc->message_init(entry);

@@ -183,6 +183,7 @@ static void encode_value(struct encoder *enc, const struct sf_pbjson_field *side
         put_base64(enc, *(const ProtobufCBinaryData *)at);
         break;
     case PROTOBUF_C_TYPE_MESSAGE:
+        SF_ASSERT(side != NULL && side->sub != NULL); /* the set covers what is coded */
         encode_message(enc, side->sub, *(const ProtobufCMessage *const *)at);
         break;
     }

@@ -32,9 +32,9 @@
 /* An escape sequence is at most six times its character; 512 bytes hold any name escaped whole. */
 #define FIELD_NAME_MAX 85
 
-static struct sf_map *tables;   /* full name -> struct sf_pbjson_message */
-static struct sf_map *sets;     /* descriptor sets registered so far */
-static const char set_known[1]; /* value of every entry of sets */
+static struct sf_map *tables; /* full name -> struct sf_pbjson_message */
+static struct sf_map *sets;   /* descriptor sets registered so far */
+static char set_known;        /* its address is the value of every entry of sets */
 
 /* One field of a message on the wire. */
 struct wire_field {
@@ -284,7 +284,7 @@ enum sf_err sf_pbjson_register(struct sf_view descriptor_set)
             return SF_ERR_PARSE;
     }
     resolve();
-    (void)sf_map_put(sets, descriptor_set, (void *)(uintptr_t)set_known);
+    (void)sf_map_put(sets, descriptor_set, &set_known);
     return SF_OK;
 }
 
