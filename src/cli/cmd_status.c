@@ -48,9 +48,9 @@ static void print_people(const Searchfabric__V1__GetStatusResponse *got)
     printf("ports: grpc %" PRIu32 ", admin %" PRIu32 ", elasticsearch %" PRIu32 "\n",
            got->grpc_port, got->admin_port, got->es_port);
     printf("timestamp %" PRIu64 " (%s)\n", got->tso_now, tso);
-    printf("epochs: catalog owner %" PRIu64 ", allocator %" PRIu64 ", coordinator up to %" PRIu64
-           "\n",
-           got->catalog_owner_epoch, got->allocator_epoch, max_epoch);
+    printf("epochs: catalog owner %" PRIu64 ", coordinator up to %" PRIu64 "; allocator: %" PRIu64
+           " collections in memory\n",
+           got->catalog_owner_epoch, max_epoch, got->allocator_lanes);
     printf("coordinator: %zu of %zu shards leading, %" PRIu64
            " open lanes, safe_ts lag at most %" PRIu64 " ms\n\n",
            leading, got->n_coordinator_shards, got->open_lanes, got->max_safe_ts_lag_ms);
