@@ -173,6 +173,8 @@ static void on_done(void *user, const struct sf_diag *diag)
     sf_map_destroy(lost, NULL);
     while ((batch = ingest_queue_pop(&unsent)) != NULL)
         answer_unavailable(batch, false);
+    if (link->closing)
+        ingest_link_closed(link);
 }
 
 static const struct sf_client_stream_ops stream_ops = {
@@ -227,7 +229,9 @@ void ingest_link_submit(struct ingest_link *link, struct ingest_batch *batch)
 
 void ingest_link_close(struct ingest_link *link)
 {
-    link->closed = true;
+    link->closing = true;
     if (link->stream != NULL)
         sf_client_stream_cancel(link->stream);
+    else
+        ingest_link_closed(link);
 }

@@ -79,7 +79,7 @@ struct ingest_link {
     struct ingest_queue to_send; /* planned and stamped, in order */
     struct sf_map *collections;  /* key -> struct ingest_collection */
     struct sf_task close_task;   /* posted by the stop */
-    bool closed;                 /* the stop came by */
+    bool closing;                /* the stop came by: the stream's end is the link's */
 };
 
 /* One StreamMutations call. */
@@ -159,7 +159,10 @@ void ingest_collection_destroy(void *collection);
 /* Sends the batch as soon as the stream has room; its events answer it. Loop. */
 void ingest_link_submit(struct ingest_link *link, struct ingest_batch *batch);
 
-/* Ends the stream. Loop. */
+/* Ends the stream; ingest_link_closed follows. Loop. */
 void ingest_link_close(struct ingest_link *link);
+
+/* The link's stream has ended for good (ingest_service.c). Loop. */
+void ingest_link_closed(struct ingest_link *link);
 
 #endif

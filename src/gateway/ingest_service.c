@@ -505,10 +505,13 @@ const struct sf_service *sf_ingest_service(struct sf_ingest *ingest)
 
 static void on_close(struct sf_task *task)
 {
-    struct ingest_link *link = SF_CONTAINER_OF(task, struct ingest_link, close_task);
+    ingest_link_close(SF_CONTAINER_OF(task, struct ingest_link, close_task));
+}
+
+void ingest_link_closed(struct ingest_link *link)
+{
     struct sf_ingest *ingest = link->ingest;
 
-    ingest_link_close(link);
     pthread_mutex_lock(&ingest->mu);
     ingest->links_closed++;
     pthread_cond_broadcast(&ingest->idle);
