@@ -233,12 +233,12 @@ static void test_estimate_covers_unpack(void **state)
     uint32_t numbers[700];
     size_t budget = 0;
 
-    leaf.text = (char *)(uintptr_t) "some text";
+    leaf.text = (char *)"some text";
     leaf.number = 7;
     for (size_t i = 0; i < SF_ARRAY_LEN(leaves); i++)
         leaves[i] = &leaf;
     for (size_t i = 0; i < SF_ARRAY_LEN(texts); i++)
-        texts[i] = (char *)(uintptr_t) "t";
+        texts[i] = (char *)"t";
     for (size_t i = 0; i < SF_ARRAY_LEN(numbers); i++)
         numbers[i] = (uint32_t)(i * i);
     kinds.leaf = &leaf;

@@ -15,7 +15,7 @@
 #include "test_descriptor_set.h"
 
 #define KINDS         (&sf__test__v1__kinds__descriptor)
-#define TEXT(literal) ((char *)(uintptr_t)(literal))
+#define TEXT(literal) ((char *)(literal))
 
 static struct sf_arena *arena;
 
@@ -24,7 +24,9 @@ static int group_setup(void **state)
     (void)state;
     struct sf_view set = sf_view_bytes(sf_test_descriptor_set, sf_test_descriptor_set_size);
     arena = sf_arena_new(1u << 20);
-    return sf_pbjson_register(set) == SF_OK && sf_pbjson_register(set) == SF_OK ? 0 : 1;
+    enum sf_err first = sf_pbjson_register(set);
+    enum sf_err again = sf_pbjson_register(set);
+    return first == SF_OK && again == SF_OK ? 0 : 1;
 }
 
 static int group_teardown(void **state)

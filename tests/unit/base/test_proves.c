@@ -24,7 +24,7 @@ static int works(void **state)
 
 static int takes_state(void **state)
 {
-    *state = (void *)(uintptr_t) "from setup";
+    *state = (void *)"from setup";
     return 0;
 }
 
@@ -66,7 +66,7 @@ static int run_child(void)
         cmocka_unit_test(failing),
         cmocka_unit_test(skipping),
         cmocka_unit_test_setup(with_state, takes_state),
-        cmocka_unit_test_prestate(with_state, (void *)(uintptr_t) "from setup"),
+        cmocka_unit_test_prestate(with_state, (void *)"from setup"),
         cmocka_unit_test_setup_teardown(passing, works, works),
         cmocka_unit_test_setup_teardown(passing, works, fails),
         cmocka_unit_test_setup_teardown(passing, fails, works),

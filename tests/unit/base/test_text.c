@@ -179,7 +179,7 @@ static void test_names(void **state)
     ascii[SF_LIMIT_NAME_SCALARS] = '\0';
     assert_string_equal(violation_str(ascii), "");
     for (size_t i = 0; i < SF_LIMIT_NAME_SCALARS; i++)
-        memcpy(wide + 4 * i, "\xf0\x9f\x98\x80", 4);
+        (void)snprintf(wide + 4 * i, 5, "\xf0\x9f\x98\x80");
     assert_string_equal(violation_str(wide), "");
     assert_int_equal(sf_name_check("prefix", sf_view_str(""), true, NULL), SF_OK);
 }
