@@ -108,5 +108,7 @@
 #define SF_LIMIT_MANIFEST_SLICES      4096
 /* Commit: one decoded WAL chunk in recovery. */
 #define SF_LIMIT_WAL_CHUNK_ARENA_BYTES (256u << 20)
+/* Commit: intents (no rows) of one shard that recovery may hold. */
+#define SF_LIMIT_COMMIT_RECOVERY_BYTES (1u << 30)
 
 #endif

@@ -202,8 +202,8 @@ static void load_refs(struct sf_manifest_state *state,
     }
 }
 
-static void load_frontier(struct sf_frontier *frontier,
-                          const Searchfabric__V1__CollectionManifestObject *newest)
+void sf_frontier_read(const Searchfabric__V1__CollectionManifestObject *newest,
+                      struct sf_frontier *frontier)
 {
     *frontier = (struct sf_frontier){.local_max_commit_ts = newest->local_max_commit_ts};
     for (size_t i = 0; i < newest->n_enabled_modalities; i++)
@@ -231,7 +231,7 @@ void sf_manifest_state_load(struct sf_manifest_state *state, const struct sf_cha
     state->safe_ts = newest->safe_ts;
     state->total_rows = newest->total_rows;
     state->total_bytes = newest->total_logical_bytes;
-    load_frontier(&state->frontier, newest);
+    sf_frontier_read(newest, &state->frontier);
     load_anchors(state, newest);
     load_refs(state, sf_chain_base(chain));
     sf_chain_each_duplicate(chain, note_duplicate, &load);

@@ -106,6 +106,14 @@ static bool call_end(struct sf_publisher *pub)
     return false;
 }
 
+/* Tells the owner what was published; false when the owner destroyed the publisher meanwhile. */
+static bool tell_published(struct sf_publisher *pub, uint64_t version, size_t count)
+{
+    call_begin(pub);
+    pub->ops->published(pub->user, version, count);
+    return call_end(pub);
+}
+
 static void stop(struct sf_publisher *pub, enum sf_err err)
 {
     pub->state = PUB_STOPPED;
@@ -136,8 +144,8 @@ static void committed(struct sf_publisher *pub)
     pub->taken = 0;
     pub->failures = 0;
     pub->state = PUB_IDLE;
-    pub->ops->published(pub->user, version, count);
-    maybe_publish(pub);
+    if (tell_published(pub, version, count))
+        maybe_publish(pub);
 }
 
 /* ---- reads ------------------------------------------------------------------------------- */
@@ -228,7 +236,10 @@ static void loaded(struct sf_publisher *pub)
     pub->failures = 0;
     if (!pub->loaded) {
         pub->loaded = true;
+        call_begin(pub);
         pub->ops->loaded(pub->user, SF_OK, &pub->chain);
+        if (!call_end(pub))
+            return;
     }
     sf_chain_fini(&pub->chain);
     maybe_publish(pub);
@@ -364,8 +375,8 @@ static void maybe_publish(struct sf_publisher *pub)
     size_t present = sf_manifest_queue_present_prefix(&pub->ready);
     if (present > 0) { /* already in the head that was read */
         sf_manifest_queue_drop(&pub->ready, present);
-        pub->ops->published(pub->user, pub->base.version, present);
-        if (pub->ready.count == 0 || pub->state != PUB_IDLE)
+        if (!tell_published(pub, pub->base.version, present) || pub->ready.count == 0 ||
+            pub->state != PUB_IDLE)
             return;
     }
     struct sf_frontier frontier = {0};

@@ -28,6 +28,10 @@ uint64_t sf_frontier_safe_ts(const struct sf_frontier *frontier);
 void sf_frontier_watermarks(const struct sf_frontier *frontier,
                             Searchfabric__V1__EngineWatermarks *out_marks);
 
+/* What a manifest says. */
+void sf_frontier_read(const Searchfabric__V1__CollectionManifestObject *manifest,
+                      struct sf_frontier *out_frontier);
+
 struct sf_publisher_ops {
     /* The load ended. `chain` is valid during the call; NULL unless err is SF_OK. Errors as
      * sf_chain_feed; SF_ERR_DEPOSED when the head carries a higher publisher_epoch. */
