@@ -203,7 +203,8 @@ static void settle_pause_over(struct sf_timer *timer)
 static void settle_again(struct sf_alloc_op *op)
 {
     if (++op->tries >= SF_LIMIT_ALLOC_TRIES) {
-        count_burned(op);
+        if (!op_has_explicit(op)) /* else the record is carried on until it stands */
+            count_burned(op);
         sf_alloc_op_unavailable(op, true, "the result could not be made durable");
         return;
     }
@@ -226,7 +227,9 @@ static void read_back_done(struct sf_get *get)
     if (sf_alloc_record_decode(sf_buf_view(&get->body), op->key, arena, diag, &record) != SF_OK) {
         sf_alloc_op_refuse(op);
     } else {
-        bool own = strcmp(record->attempt_id, op->attempt) == 0;
+        /* key, epoch and state version name one apply, whoever wrote its object */
+        bool own = record->allocation_epoch == op->record->allocation_epoch &&
+                   record->allocator_state_version == op->record->allocator_state_version;
         if (!own)
             count_burned(op);
         op_settled(op, record, own);
@@ -296,9 +299,11 @@ static void settle_send(struct sf_alloc_op *op)
 /* Encodes op's record once; the bytes and their attempt id stay for every repeat. */
 static void op_encode(struct sf_alloc_op *op)
 {
+    char attempt[SF_ATTEMPT_ID_BYTES];
+
     sf_buf_clear(&op->body);
-    sf_attempts_next(op->shard->allocator->deps.attempts, op->attempt);
-    sf_alloc_record_encode(op->record, op->attempt, &op->body);
+    sf_attempts_next(op->shard->allocator->deps.attempts, attempt);
+    sf_alloc_record_encode(op->record, attempt, &op->body);
 }
 
 /* The key is pending in the state in hand: finishes that apply first, then op is answered from it.

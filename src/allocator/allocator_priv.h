@@ -71,10 +71,9 @@ struct sf_alloc_op {
     /* the replay-success object */
     struct sf_buf object_key;
     struct sf_get get;
-    sf_replay_record *record;          /* in the call's arena; what `body` holds */
-    struct sf_buf body;                /* encoded record */
-    char attempt[SF_ATTEMPT_ID_BYTES]; /* attempt id inside `body` */
-    struct sf_put put;                 /* when it is sent on its own */
+    sf_replay_record *record; /* in the call's arena; what `body` holds */
+    struct sf_buf body;       /* encoded record */
+    struct sf_put put;        /* when it is sent on its own */
     struct sf_batch batch;
     struct sf_timer timer; /* pause before the next try */
 };
