@@ -1,0 +1,127 @@
+/* Inside of the daemon: the parts of a server, its health, its operator's doors. */
+#ifndef SF_DAEMON_SERVER_PRIV_H
+#define SF_DAEMON_SERVER_PRIV_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "allocator/allocator.h"
+#include "base/metrics.h"
+#include "catalog/catalog.h"
+#include "commit/commit.h"
+#include "daemon/data_dir.h"
+#include "daemon/identity.h"
+#include "daemon/server.h"
+#include "exec/reactor.h"
+#include "gateway/es.h"
+#include "gateway/ingest.h"
+#include "rpc/server.h"
+
+/* Parts with a health of their own. */
+enum sf_worker {
+    SF_WORKER_STORE,
+    SF_WORKER_TSO,
+    SF_WORKER_CCS,
+    SF_WORKER_ALLOCATOR,
+    SF_WORKER_COORDINATOR,
+    SF_WORKER_INGEST,
+    SF_WORKER_GRPC,
+    SF_WORKER_ES,
+    SF_WORKER_REACTORS,
+    SF_WORKER_COUNT
+};
+
+enum sf_worker_state {
+    SF_WORKER_STARTING = 1, /* values of the contract's WorkerState */
+    SF_WORKER_SERVING = 2,
+    SF_WORKER_DRAINING = 3,
+    SF_WORKER_FAILED = 4
+};
+
+/* One look at a worker. */
+struct sf_worker_status {
+    const char *name; /* static */
+    const char *role; /* static */
+    enum sf_worker_state state;
+    const char *detail;        /* static, "" = nothing to say */
+    uint64_t heartbeat_age_ms; /* 0 = no heartbeat of its own */
+};
+
+/* Shows that a loop turns: a timer on it notes the time. */
+struct sf_heartbeat {
+    struct sf_timer timer;
+    struct sf_task start;
+    struct sf_task stop;
+    struct sf_waiter stopped;
+    atomic_int_fast64_t last_ms; /* monotonic */
+};
+
+struct sf_admin;
+struct sf_operations;
+
+struct sf_server {
+    /* immutable once started */
+    const struct sf_config *config;
+    struct sf_clock *clock;
+    struct sf_data_dir *dir;
+    struct sf_metrics *metrics;
+    struct sf_admin *admin;
+    struct sf_reactors *reactors;
+    struct sf_loop **loops; /* owned array */
+    size_t loop_count;
+    struct sf_heartbeat *heartbeats; /* one per loop */
+    struct sf_sched *pool;
+    struct sf_store *store;
+    struct sf_store_identity identity;
+    struct sf_attempts attempts;
+    struct sf_keyring *keyring;
+    struct sf_tso_source *tso;
+    struct sf_sql *sql;
+    struct sf_catalog *catalog;
+    struct sf_channel *catalog_channel; /* both catalog services */
+    struct sf_allocator *allocator;
+    struct sf_channel *allocator_channel;
+    struct sf_commit *commit;
+    struct sf_channel *commit_channel;
+    struct sf_ingest *ingest;
+    struct sf_channel *ingest_channel;
+    struct sf_operations *operations;
+    struct sf_rpc_server *rpc;
+    struct sf_es *es;
+    char owner_id[64];
+    int64_t started_unix_ms;
+    int64_t started_mono_ms;
+    int64_t start_duration_ms;
+
+    /* under health_mu: a look holds it, so that nothing it looks at is freed meanwhile */
+    pthread_mutex_t health_mu;
+    enum sf_worker_state states[SF_WORKER_COUNT]; /* as set by start and stop */
+};
+
+/* ---- health.c -------------------------------------------------------------------------------- */
+
+void sf_heartbeats_start(struct sf_server *server);
+void sf_heartbeats_stop(struct sf_server *server);
+
+/* Notes what start and stop know. Waits for a look under way. Any thread. */
+void sf_health_set(struct sf_server *server, enum sf_worker worker, enum sf_worker_state state);
+
+/* Looks at every worker; out has SF_WORKER_COUNT entries. True when all serve. Any thread. */
+bool sf_health_look(struct sf_server *server, struct sf_worker_status *out);
+
+const char *sf_worker_state_text(enum sf_worker_state state);
+
+/* ---- admin.c: port 7401 ---------------------------------------------------------------------- */
+
+SF_MUST_USE enum sf_err sf_admin_start(struct sf_server *server, struct sf_diag *diag);
+uint16_t sf_admin_port(const struct sf_admin *admin);
+void sf_admin_stop(struct sf_admin *admin);
+
+/* ---- operations.c: OperationsService ----------------------------------------------------------
+ */
+
+struct sf_operations *sf_operations_new(struct sf_server *server);
+const struct sf_service *sf_operations_service(struct sf_operations *operations);
+void sf_operations_destroy(struct sf_operations *operations);
+
+#endif
