@@ -13,8 +13,6 @@
  * submissions it may have under way) and are sent when there is room.
  */
 
-#define SEND_RETRY_MS 2
-
 /* An event that did not fit. */
 struct backlog {
     struct backlog *next;
@@ -24,7 +22,6 @@ struct backlog {
 
 struct sf_submit_stream {
     struct sf_commit *commit; /* immutable */
-    struct sf_loop *loop;     /* immutable: where the backlog is sent from */
     pthread_mutex_t mu;
     /* under mu */
     struct sf_call *call; /* NULL once closed */
@@ -33,11 +30,8 @@ struct sf_submit_stream {
     bool paused;
     bool half_closed;
     bool finished;
-    bool flushing; /* task or timer is on its way */
     struct backlog *first;
     struct backlog *last;
-    struct sf_task task; /* starts the timer on the loop */
-    struct sf_timer timer;
 };
 
 static void stream_free(struct sf_submit_stream *stream)
@@ -73,32 +67,29 @@ static void release_unlock(struct sf_submit_stream *stream, unsigned count)
         stream_free(stream);
 }
 
-static void flush_due(struct sf_timer *timer)
+/* Under mu; sends what queued up while the peer read too slowly. */
+static void flush_locked(struct sf_submit_stream *stream)
 {
-    struct sf_submit_stream *stream = SF_CONTAINER_OF(timer, struct sf_submit_stream, timer);
-    pthread_mutex_lock(&stream->mu);
     while (stream->first != NULL) {
         struct backlog *entry = stream->first;
-        if (stream->call != NULL && sf_call_send(stream->call, entry->message) == SF_ERR_FULL) {
-            sf_timer_start(&stream->timer, SEND_RETRY_MS);
-            pthread_mutex_unlock(&stream->mu);
+        if (stream->call != NULL && sf_call_send(stream->call, entry->message) == SF_ERR_FULL)
             return;
-        }
         stream->first = entry->next;
         if (stream->first == NULL)
             stream->last = NULL;
         sf_arena_destroy(entry->arena);
         free(entry);
     }
-    stream->flushing = false;
     maybe_finish_locked(stream);
-    release_unlock(stream, 1);
 }
 
-static void flush_start(struct sf_task *task)
+static void stream_writable(void *self, struct sf_call *call)
 {
-    struct sf_submit_stream *stream = SF_CONTAINER_OF(task, struct sf_submit_stream, task);
-    sf_timer_start(&stream->timer, SEND_RETRY_MS);
+    struct sf_submit_stream *stream = sf_call_state(call);
+    (void)self;
+    pthread_mutex_lock(&stream->mu);
+    flush_locked(stream);
+    pthread_mutex_unlock(&stream->mu);
 }
 
 static void enqueue_locked(struct sf_submit_stream *stream, const ProtobufCMessage *message)
@@ -112,11 +103,6 @@ static void enqueue_locked(struct sf_submit_stream *stream, const ProtobufCMessa
     else
         stream->last->next = entry;
     stream->last = entry;
-    if (stream->flushing)
-        return;
-    stream->flushing = true;
-    stream->refs++;
-    sf_loop_post(stream->loop, &stream->task);
 }
 
 /* Sends one event; `last` ends the submission. */
@@ -267,11 +253,8 @@ static void stream_open(void *self, struct sf_call *call)
     struct sf_commit *commit = self;
     struct sf_submit_stream *stream = sf_calloc(1, sizeof(*stream));
     stream->commit = commit;
-    stream->loop = commit->loops[0].loop;
     stream->call = call;
     stream->refs = 1;
-    stream->task.run = flush_start;
-    sf_timer_init(&stream->timer, stream->loop, flush_due);
     pthread_mutex_init(&stream->mu, NULL);
     sf_call_set_state(call, stream);
 }
@@ -528,7 +511,8 @@ void sf_lane_query_answer(struct sf_lane_query *query, struct sf_lane *lane, enu
 static const struct sf_stream_ops submit_ops = {.open = stream_open,
                                                 .message = stream_message,
                                                 .half_close = stream_half_close,
-                                                .closed = stream_closed};
+                                                .closed = stream_closed,
+                                                .writable = stream_writable};
 
 static const struct sf_method methods[] = {
     {.name = "SubmitPlannedBatch",
