@@ -74,7 +74,13 @@ struct sf_channel *sf_inproc_channel_new(const struct sf_service *const *service
 SF_MUST_USE enum sf_err sf_grpc_channel_new(struct sf_loop *loop, const char *host, uint16_t port,
                                             struct sf_diag *diag, struct sf_channel **out_channel);
 
-/* Fails what is open, closes. NULL is fine. */
+/* Makes the methods of a service known to a gRPC channel, beside those of the contract, health and
+ * reflection, which it knows. `service` is static. Before the first call. */
+void sf_grpc_channel_add_service(struct sf_channel *channel,
+                                 const ProtobufCServiceDescriptor *service);
+
+/* Fails what is open (their done callbacks still come, later, on their loops), closes. Any thread.
+ * NULL is fine. */
 void sf_channel_destroy(struct sf_channel *channel);
 
 #endif

@@ -28,6 +28,7 @@ typedef void (*sf_h2_ctx_closed_fn)(struct sf_h2_ctx *ctx);
 /* What connections of one owner on one loop share. */
 struct sf_h2_ctx {
     struct sf_loop *loop;
+    void *owner;          /* the owner's, for `closed` */
     uv_prepare_t prepare; /* flushes before the loop polls */
     uv_check_t check;     /* flushes after the loop polled */
     struct sf_h2 *dirty;  /* connections to flush */
