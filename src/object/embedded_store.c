@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <rocksdb/c.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -59,6 +60,7 @@ struct embedded_store {
     rocksdb_options_t *options;          /* immutable */
     rocksdb_readoptions_t *read_options; /* immutable */
     rocksdb_writeoptions_t *sync_write;  /* immutable */
+    _Atomic uint64_t syncs;              /* synced writes so far */
     /* committer only */
     uint64_t sequence;      /* last one used */
     bool failed;            /* a write failed: nothing is written any more */
@@ -281,8 +283,10 @@ static void write_merge(struct embedded_store *s, rocksdb_writebatch_t *wb, stru
     rocksdb_writebatch_put(wb, SEQUENCE_KEY, sizeof(SEQUENCE_KEY) - 1, (const char *)sequence,
                            sizeof(sequence));
     rocksdb_write(s->db, s->sync_write, wb, &error);
-    if (error == NULL)
+    if (error == NULL) {
+        atomic_fetch_add_explicit(&s->syncs, 1, memory_order_relaxed);
         return;
+    }
     log_rocksdb("object_write_failed", error);
     s->failed = true;
     void_merge(ops);
@@ -542,6 +546,14 @@ static const struct sf_store_vtable embedded_vtable = {.submit = embedded_submit
                                                        .list = embedded_list,
                                                        .remove = embedded_remove,
                                                        .destroy = embedded_destroy};
+
+uint64_t sf_embedded_store_syncs(const struct sf_store *store)
+{
+    const struct embedded_store *s = SF_CONTAINER_OF(store, const struct embedded_store, base);
+
+    SF_ASSERT(store->vtable == &embedded_vtable);
+    return atomic_load_explicit(&s->syncs, memory_order_relaxed);
+}
 
 static rocksdb_options_t *db_options(void)
 {

@@ -153,6 +153,10 @@ void sf_store_destroy(struct sf_store *store);
 SF_MUST_USE enum sf_err sf_embedded_store_open(const char *path, struct sf_diag *diag,
                                                struct sf_store **out_store);
 
+/* Synced writes of an embedded store so far; each carries the batches that gathered meanwhile. Any
+ * thread. */
+uint64_t sf_embedded_store_syncs(const struct sf_store *store);
+
 /* Proves conditions and listing through the store under `probe/{random}/`: create-only twice, stale
  * etag, missing key, concurrent pair, list after put. Error: SF_ERR_CONFIG with the reason: do not
  * serve. */
