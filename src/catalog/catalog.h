@@ -53,8 +53,8 @@ struct sf_catalog_stats {
     bool deposed;              /* a newer owner was met: everything is refused; start anew */
 };
 
-/* Opens the catalog's projection: file `path` (NULL = in memory) with the catalog's schema. `faults`
- * NULL in production. Close with sf_sql_close after sf_catalog_close. Blocks. Errors as
+/* Opens the catalog's projection: file `path` (NULL = in memory) with the catalog's schema.
+ * `faults` NULL in production. Close with sf_sql_close after sf_catalog_close. Blocks. Errors as
  * sf_sql_open. */
 SF_MUST_USE enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
                                                    struct sf_diag *diag, struct sf_sql **out_sql);
@@ -62,10 +62,10 @@ SF_MUST_USE enum sf_err sf_catalog_projection_open(const char *path, struct sf_s
 /* Takes over every lane shard of the store, settles what earlier owners left, brings the projection
  * up to date (from its watermark, or by a rebuild when it is empty) and makes the service ready.
  * Blocks: on a worker task of deps->sched, or on a plain thread with deps->sched's `sched` argument
- * given as `sched` NULL. `deps` is copied, what it points to is borrowed. Errors: SF_ERR_UNAVAILABLE
- * (store or projection), SF_ERR_CORRUPT (a hole in the chain, an object that does not verify),
- * SF_ERR_DEPOSED (another owner started meanwhile), SF_ERR_CONFIG. Source: protocols.md section 2,
- * Takeover; note section 11. */
+ * given as `sched` NULL. `deps` is copied, what it points to is borrowed. Errors:
+ * SF_ERR_UNAVAILABLE (store or projection), SF_ERR_CORRUPT (a hole in the chain, an object that
+ * does not verify), SF_ERR_DEPOSED (another owner started meanwhile), SF_ERR_CONFIG. Source:
+ * protocols.md section 2, Takeover; note section 11. */
 SF_MUST_USE enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched *sched,
                                         struct sf_diag *diag, struct sf_catalog **out_catalog);
 

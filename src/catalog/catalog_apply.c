@@ -1,0 +1,436 @@
+/*
+ * Model: one mutation from arrival to answer. The service thread checks what needs no facts
+ * (malformed, caller kind) and queues the command on its first lane. There one try is:
+ *
+ *   load     one snapshot: replay row, lineage rows; the look at the owner epoch is part of it
+ *   replay   a row answers with stored bytes; an outcome without a row is shown first
+ *   pivot    a name lane only arbitrates allocation: an allocated lineage goes on on its id lane
+ *   plan     semantic validation; a refusal leaves no record
+ *   commit   with the group; settled without effect means a fresh try with a listing of its own
+ *
+ * The lane's next command runs when this one is answered or given up with everything settled.
+ */
+#include "catalog/catalog_rules.h"
+
+#include <stdlib.h>
+
+#include "contract/error_status.h"
+
+/* What a try came to. */
+enum step {
+    STEP_AGAIN,   /* facts changed: try again */
+    STEP_PIVOT,   /* goes on on another lane */
+    STEP_REFUSE,  /* command->diag is the answer */
+    STEP_REPLAY,  /* rows.replay is the answer */
+    STEP_ANSWERED /* plan.outcome is the answer */
+};
+
+/* ---- lanes and shards --------------------------------------------------------------------- */
+
+static uint64_t lane_of(const struct sf_catalog_command *command, enum sf_catalog_lane lane)
+{
+    struct sf_keyhash kh;
+    uint8_t digest[SF_SHA256_BYTES];
+    uint64_t key;
+    sf_keyhash_init(&kh, "sf/ccs/lane/1");
+    sf_keyhash_u64(&kh, (uint64_t)lane);
+    command->ops->lane_key(command, lane, &kh);
+    sf_keyhash_finish(&kh, digest);
+    memcpy(&key, digest, sizeof(key));
+    return key;
+}
+
+uint64_t sf_catalog_collection_lane(uint64_t namespace_id, uint64_t collection_id)
+{
+    struct sf_keyhash kh;
+    uint8_t digest[SF_SHA256_BYTES];
+    uint64_t key;
+    sf_keyhash_init(&kh, "sf/ccs/lane/1");
+    sf_keyhash_u64(&kh, SF_CATALOG_LANE_COLLECTION_ID);
+    sf_keyhash_u64(&kh, namespace_id);
+    sf_keyhash_u64(&kh, collection_id);
+    sf_keyhash_finish(&kh, digest);
+    memcpy(&key, digest, sizeof(key));
+    return key;
+}
+
+static uint32_t shard_of(const struct sf_catalog *catalog, struct sf_keyhash *kh)
+{
+    uint8_t digest[SF_SHA256_BYTES];
+    sf_keyhash_finish(kh, digest);
+    uint64_t value = 0;
+    for (int i = 0; i < 8; i++)
+        value = value << 8 | digest[i];
+    return (uint32_t)(value % catalog->lane_shards);
+}
+
+uint32_t sf_catalog_shard_of_id(const struct sf_catalog *catalog, uint64_t namespace_id)
+{
+    struct sf_keyhash kh;
+    sf_keyhash_init(&kh, "sf/ccs/shard/namespace-id/1");
+    sf_keyhash_u64(&kh, namespace_id);
+    return shard_of(catalog, &kh);
+}
+
+uint32_t sf_catalog_shard_of_name(const struct sf_catalog *catalog, const char *name)
+{
+    struct sf_keyhash kh;
+    sf_keyhash_init(&kh, "sf/ccs/shard/namespace-name/1");
+    sf_keyhash_bytes(&kh, sf_view_str(name));
+    return shard_of(catalog, &kh);
+}
+
+/* ---- keys --------------------------------------------------------------------------------- */
+
+static void derive_key(const struct sf_catalog_command *command, const char *tag, const char *name,
+                       char out_hex[SF_SHA256_HEX_BYTES])
+{
+    struct sf_keyhash kh;
+    sf_keyhash_init(&kh, tag);
+    sf_keyhash_bytes(&kh, sf_view_str(name));
+    sf_keyhash_bytes(&kh, sf_view_str(command->identity_hash));
+    sf_keyhash_bytes(&kh, sf_view_str(command->meta->client_id));
+    command->ops->scope(command->request, &kh);
+    sf_keyhash_bytes(&kh, sf_view_str(command->meta->idempotency_key));
+    sf_keyhash_finish_hex(&kh, out_hex);
+}
+
+static void derive_keys(struct sf_catalog_command *command)
+{
+    derive_key(command, "sf/ccs/command/1", command->ops->kind_name, command->command_identity);
+    derive_key(command, "sf/ccs/transport/1", command->ops->rpc_method, command->transport_key);
+    if (command->ops->business != NULL)
+        command->ops->business(command->request, command->business_key);
+    sf_catalog_fingerprint(command->request, command->fingerprint);
+}
+
+/* ---- answers ------------------------------------------------------------------------------ */
+
+static struct sf_call *take_call(struct sf_catalog_command *command)
+{
+    return atomic_exchange(&command->call, NULL);
+}
+
+static void answer_refusal(struct sf_catalog_command *command)
+{
+    struct sf_call *call = take_call(command);
+    if (call != NULL)
+        sf_catalog_refuse(call, &command->diag);
+}
+
+/* The stored answer of a record, or the conflict of a key that another payload took. */
+static void answer_record(struct sf_catalog_command *command,
+                          const SF_PB(CommandOutcomeObject) * outcome)
+{
+    if (strcmp(outcome->payload_fingerprint, command->fingerprint) != 0) {
+        SF_LOG(WARN, "catalog_idempotency_conflict",
+               SF_KV_STR("command_identity", command->command_identity),
+               SF_KV_STR("rpc_method", command->ops->rpc_method),
+               SF_KV_STR("payload_fingerprint", command->fingerprint));
+        sf_diag_set(&command->diag, SF_IDEMPOTENCY_CONFLICT,
+                    "the idempotency key is taken by another payload");
+        answer_refusal(command);
+        return;
+    }
+    if (outcome->terminal_state != SF_PBE(COMMAND_TERMINAL_STATE, APPLIED)) {
+        if (outcome->failure != NULL)
+            sf_error_status_read(outcome->failure, &command->diag);
+        else
+            sf_diag_set(&command->diag, SF_INTERNAL, "a failed record names no failure");
+        answer_refusal(command);
+        return;
+    }
+    struct sf_call *call = take_call(command);
+    if (call != NULL)
+        sf_call_respond_bytes(
+            call, sf_view_bytes(outcome->success_payload.data, outcome->success_payload.len));
+}
+
+static void command_destroy(struct sf_catalog_command *command)
+{
+    for (size_t i = 0; i < SF_CATALOG_CONTROL_PUTS; i++)
+        sf_catalog_put_fini(&command->plan.controls[i]);
+    sf_arena_destroy(command->scratch);
+    sf_arena_destroy(command->arena);
+    free(command);
+}
+
+/* ---- one try ------------------------------------------------------------------------------ */
+
+static void begin_try(struct sf_catalog_command *command)
+{
+    for (size_t i = 0; i < SF_CATALOG_CONTROL_PUTS; i++)
+        sf_catalog_put_fini(&command->plan.controls[i]);
+    sf_arena_reset(command->scratch);
+    memset(&command->plan, 0, sizeof(command->plan));
+    memset(&command->rows, 0, sizeof(command->rows));
+    sf_diag_init(&command->diag);
+    searchfabric__v1__command_outcome_object__init(&command->plan.outcome);
+    searchfabric__v1__segment_entry_ref__init(&command->plan.entry);
+    command->plan.name_epoch_put = -1;
+    sf_attempts_next(command->catalog->deps.attempts, command->plan.attempt_id);
+    command->plan.attempt = atomic_fetch_add(&command->catalog->attempts, 1) + 1;
+}
+
+/* Reads the snapshot that the try decides on. */
+static enum sf_err load(struct sf_catalog_command *command, bool *out_pivot)
+{
+    struct sf_catalog *catalog = command->catalog;
+    struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_READ);
+    enum sf_err err = sf_sql_begin(conn, &command->diag);
+    if (err == SF_OK)
+        err = sf_catalog_sql_look(catalog, conn, &command->diag);
+    if (err == SF_OK)
+        err = sf_catalog_sql_replay(conn, command->command_identity, command->scratch,
+                                    &command->diag, &command->rows.replay);
+    if (err == SF_OK && command->rows.replay == NULL)
+        err = command->ops->load(command, conn, out_pivot);
+    sf_sql_rollback(conn);
+    sf_sql_release(conn);
+    return err;
+}
+
+/* Shows a committed outcome whose row is missing: pointers, then rows. */
+static enum sf_err show_late(struct sf_catalog_command *command,
+                             const SF_PB(CommandOutcomeObject) * outcome)
+{
+    struct sf_catalog *catalog = command->catalog;
+    struct sf_sched *sched = catalog->deps.sched;
+    ProtobufCMessage *object = NULL;
+    bool dropped = false;
+    enum sf_err err =
+        sf_catalog_control_read(catalog, sched, outcome, command->scratch, &command->diag, &object);
+    if (err == SF_OK)
+        err = sf_catalog_pointers(catalog, sched, outcome);
+    if (err != SF_OK)
+        return err;
+    struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, sched, SF_SQL_WRITE);
+    err = sf_sql_begin(conn, &command->diag);
+    if (err == SF_OK)
+        err = sf_catalog_project(catalog, conn, outcome, object, true, command->scratch,
+                                 &command->diag, &dropped);
+    if (err == SF_OK && dropped)
+        err = sf_catalog_depose(catalog, "projection", 0);
+    if (err == SF_OK)
+        err = sf_sql_commit(conn, &command->diag);
+    else
+        sf_sql_rollback(conn);
+    sf_sql_release(conn);
+    return err;
+}
+
+/* A miss of the replay row is settled by the outcome object (protocols.md section 2, Resolve). */
+static enum sf_err settle_miss(struct sf_catalog_command *command)
+{
+    struct sf_catalog *catalog = command->catalog;
+    struct sf_buf key = {0};
+    ProtobufCMessage *message = NULL;
+    struct sf_etag etag;
+    sf_catalog_key_outcome(&key, command->command_identity);
+    enum sf_err err = sf_catalog_read(catalog, catalog->deps.sched, sf_buf_view(&key),
+                                      &searchfabric__v1__command_outcome_object__descriptor, false,
+                                      command->scratch, &command->diag, &message, NULL, &etag);
+    sf_buf_fini(&key);
+    command->plan.outcome_cond = SF_PUT_ABSENT;
+    if (err == SF_ERR_NOT_FOUND)
+        return SF_OK;
+    if (err != SF_OK)
+        return err;
+    SF_PB(CommandOutcomeObject) *outcome = (SF_PB(CommandOutcomeObject) *)message;
+    if (outcome->owner_epoch > catalog->owner_epoch) {
+        sf_catalog_depose(catalog, "outcome", outcome->owner_epoch);
+        return sf_diag_set(&command->diag, SF_ERR_DEPOSED, "a newer owner settled the command");
+    }
+    if (outcome->abort != NULL) {
+        command->plan.outcome_cond = SF_PUT_MATCH;
+        command->plan.outcome_match = etag;
+        command->plan.marker_slot =
+            outcome->entry == NULL ? 0 : outcome->entry->recovery_segment_epoch;
+        return SF_OK;
+    }
+    if (!SF_MUTANT(ccs_not_covered))
+        err = show_late(command, outcome);
+    command->rows.replay = outcome;
+    return err;
+}
+
+/* A business key without a row is settled by its pointer. */
+static enum sf_err settle_business(struct sf_catalog_command *command, bool *out_again)
+{
+    struct sf_catalog *catalog = command->catalog;
+    if (command->business_key[0] == '\0' || command->rows.business != NULL)
+        return SF_OK;
+    struct sf_buf key = {0};
+    ProtobufCMessage *message = NULL;
+    sf_catalog_key_business(&key, command->ops->kind_name, command->business_key);
+    enum sf_err err = sf_catalog_read(catalog, catalog->deps.sched, sf_buf_view(&key),
+                                      &searchfabric__v1__replay_pointer_object__descriptor, false,
+                                      command->scratch, &command->diag, &message, NULL, NULL);
+    sf_buf_fini(&key);
+    if (err == SF_ERR_NOT_FOUND)
+        return SF_OK;
+    if (err != SF_OK)
+        return err;
+    const SF_PB(ReplayPointerObject) *pointer = (const SF_PB(ReplayPointerObject) *)message;
+    struct sf_buf outcome_key = {0};
+    sf_catalog_key_outcome(&outcome_key, pointer->command_identity);
+    err = sf_catalog_read(catalog, catalog->deps.sched, sf_buf_view(&outcome_key),
+                          &searchfabric__v1__command_outcome_object__descriptor, false,
+                          command->scratch, &command->diag, &message, NULL, NULL);
+    sf_buf_fini(&outcome_key);
+    if (err == SF_OK)
+        err = show_late(command, (const SF_PB(CommandOutcomeObject) *)message);
+    *out_again = err == SF_OK;
+    return err;
+}
+
+static enum step run_try(struct sf_catalog_command *command)
+{
+    bool pivot = false;
+    begin_try(command);
+    enum sf_err err = load(command, &pivot);
+    if (err != SF_OK)
+        return STEP_REFUSE;
+    if (command->rows.replay != NULL)
+        return STEP_REPLAY;
+    if (pivot)
+        return STEP_PIVOT;
+    err = settle_miss(command);
+    if (err == SF_OK && command->rows.replay != NULL)
+        return STEP_REPLAY;
+    bool again = false;
+    if (err == SF_OK)
+        err = settle_business(command, &again);
+    if (err == SF_OK && again)
+        return STEP_AGAIN;
+    if (err == SF_OK)
+        err = command->ops->plan(command);
+    if (err != SF_OK) {
+        if (command->diag.err == SF_OK)
+            sf_diag_set(&command->diag, err, "%s", sf_err_info(err)->meaning);
+        return STEP_REFUSE;
+    }
+    sf_diag_init(&command->diag);
+    switch (sf_catalog_group_commit(command)) {
+    case SF_CATALOG_COMMITTED:
+        return STEP_ANSWERED;
+    case SF_CATALOG_RETRY:
+        return STEP_AGAIN;
+    default:
+        sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
+                    "the outcome of the command is not known; retry with the same key");
+        return STEP_REFUSE;
+    }
+}
+
+/* ---- lanes -------------------------------------------------------------------------------- */
+
+static void command_run(struct sf_task *task);
+
+/* Queues the command on `lane`; false when the pool is full or draining (diag set). */
+static bool queue(struct sf_catalog_command *command, enum sf_catalog_lane lane)
+{
+    command->lane = lane;
+    command->task.run = command_run;
+    enum sf_err err =
+        sf_sched_submit(command->catalog->deps.sched, lane_of(command, lane), &command->task);
+    if (err == SF_OK)
+        return true;
+    if (err == SF_ERR_FULL) {
+        sf_diag_set(&command->diag, SF_RATE_LIMITED, "too many catalog commands wait");
+        sf_diag_detail(&command->diag, "retry_after_ms", "%d", 100);
+        sf_diag_detail(&command->diag, "throttled_dimension", "catalog_commands");
+        sf_diag_detail(&command->diag, "server_limit", "queued_tasks");
+    } else {
+        sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE, "the catalog is draining");
+    }
+    return false;
+}
+
+static void finish_command(struct sf_catalog_command *command)
+{
+    struct sf_catalog *catalog = command->catalog;
+    command_destroy(command);
+    sf_catalog_leave(catalog);
+}
+
+static void command_run(struct sf_task *task)
+{
+    struct sf_catalog_command *command = SF_CONTAINER_OF(task, struct sf_catalog_command, task);
+    enum step step = STEP_AGAIN;
+    for (unsigned tries = 1; step == STEP_AGAIN; tries++) {
+        if (tries > SF_CATALOG_COMMAND_TRIES || sf_catalog_ending(command->catalog)) {
+            sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
+                        "the command was not applied; retry with the same key");
+            step = STEP_REFUSE;
+            break;
+        }
+        if (tries > 1)
+            sf_catalog_pause(command->catalog, command->catalog->deps.sched, tries);
+        step = run_try(command);
+    }
+    switch (step) {
+    case STEP_PIVOT:
+        command->pivoted = true;
+        if (queue(command, command->ops->id_lane))
+            return;
+        answer_refusal(command);
+        break;
+    case STEP_REPLAY:
+        if (command->catalog->metric_replays != NULL)
+            sf_metric_add(command->catalog->metric_replays, 1);
+        answer_record(command, command->rows.replay);
+        break;
+    case STEP_ANSWERED:
+        answer_record(command, &command->plan.outcome);
+        break;
+    default:
+        answer_refusal(command);
+        break;
+    }
+    finish_command(command);
+}
+
+/* What is judged before the lane: unknown fields, RequestMeta, the request, the caller's kind. */
+static enum sf_err admit(const struct sf_catalog_mutation *ops, const ProtobufCMessage *request,
+                         struct sf_diag *diag)
+{
+    const SF_PB(RequestMeta) *meta = sf_catalog_meta_of(request);
+    enum sf_err err = sf_catalog_unknown_check(request, diag);
+    if (err == SF_OK)
+        err = sf_catalog_meta_check(meta, true, diag);
+    if (err == SF_OK)
+        err = ops->check(request, diag);
+    if (err == SF_OK)
+        err = sf_catalog_caller_check((enum sf_catalog_family)ops->family, meta->client_kind, diag);
+    return err;
+}
+
+void sf_catalog_mutate(struct sf_catalog *catalog, const struct sf_catalog_mutation *ops,
+                       struct sf_call *call, const ProtobufCMessage *request)
+{
+    struct sf_diag *diag = sf_call_diag(call);
+    sf_diag_init(diag);
+    if (admit(ops, request, diag) != SF_OK || !sf_catalog_enter(catalog, true, diag)) {
+        sf_catalog_refuse(call, diag);
+        return;
+    }
+    struct sf_catalog_command *command = sf_calloc(1, sizeof(*command));
+    command->catalog = catalog;
+    command->ops = ops;
+    command->arena = sf_arena_new(SF_CATALOG_ARENA_BYTES);
+    command->scratch = sf_arena_new(SF_CATALOG_ARENA_BYTES);
+    command->request = sf_pb_dup(request, command->arena);
+    SF_ASSERT(command->request != NULL);
+    command->meta = sf_catalog_meta_of(command->request);
+    memcpy(command->identity_hash, sf_call_identity(call)->hash_hex, SF_SHA256_HEX_BYTES);
+    atomic_init(&command->call, call);
+    sf_diag_init(&command->diag);
+    derive_keys(command);
+    if (catalog->metric_commands != NULL)
+        sf_metric_add(catalog->metric_commands, 1);
+    if (!queue(command, ops->first_lane)) {
+        answer_refusal(command);
+        finish_command(command);
+    }
+}

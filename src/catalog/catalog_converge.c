@@ -1,0 +1,453 @@
+/*
+ * Model: what the serving side reports of a schema generation stands in the `convergence` block of
+ * its object, outside the segment chain: overwritten by compare-and-swap and carrying the owner's
+ * epoch. A new owner swaps its epoch in (adopts) before it acts on or answers from a block, so that
+ * a late swap of the old owner fails; that also finishes what a crash left between block and
+ * projection. Promotion to READY runs in one order: zero-row statistics snapshot, block, statistics
+ * head, one SQL transaction (OP-41). The head always names a snapshot of the serving lineage, the
+ * READY generation of the highest version.
+ */
+#include "catalog/catalog_rules.h"
+
+#include <stdlib.h>
+
+#define STATE_READY SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_READY
+
+/* ---- statistics base ---------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    const SF_PB(FieldStatistics) *const *left = a;
+    const SF_PB(FieldStatistics) *const *right = b;
+    return strcmp((*left)->field_name, (*right)->field_name);
+}
+
+/* The zero-row snapshot of a generation: one empty entry for each declared field. */
+static SF_PB(OptimizerStatisticsSnapshotObject) *
+    zero_snapshot(struct sf_catalog *catalog, const SF_PB(SchemaGenerationBody) * body,
+                  struct sf_arena *arena)
+{
+    SF_PB(OptimizerStatisticsSnapshotObject) *out = sf_arena_alloc(arena, sizeof(*out));
+    SF_PB(CollectionStatistics) *stats = sf_arena_alloc(arena, sizeof(*stats));
+    size_t count = body->definition->n_fields;
+    SF_PB(FieldStatistics) **list = sf_arena_alloc(arena, (count + 1) * sizeof(*list));
+    SF_PB(FieldStatistics) *fields = sf_arena_alloc(arena, (count + 1) * sizeof(*fields));
+    char *attempt_id = sf_arena_alloc(arena, SF_ATTEMPT_ID_BYTES);
+    if (out == NULL || stats == NULL || list == NULL || fields == NULL || attempt_id == NULL)
+        return NULL;
+    searchfabric__v1__optimizer_statistics_snapshot_object__init(out);
+    searchfabric__v1__collection_statistics__init(stats);
+    for (size_t i = 0; i < count; i++) {
+        searchfabric__v1__field_statistics__init(&fields[i]);
+        fields[i].field_name = body->definition->fields[i]->name;
+        list[i] = &fields[i];
+    }
+    qsort(list, count, sizeof(SF_PB(FieldStatistics) *), by_name);
+    sf_attempts_next(catalog->deps.attempts, attempt_id);
+    out->format_version = SF_CATALOG_FORMAT_VERSION;
+    out->attempt_id = attempt_id;
+    out->owner_epoch = catalog->owner_epoch;
+    out->collection = body->collection;
+    out->applied_schema_version = body->schema_version;
+    out->applied_schema_generation_token = body->schema_generation_token;
+    out->stats_commit_ts = 0;
+    out->collected_at_unix_ms = sf_clock_unix_ms(catalog->deps.clock);
+    out->collection_stats = stats;
+    out->field_stats = list;
+    out->n_field_stats = count;
+    return out;
+}
+
+enum sf_err sf_catalog_statistics_base(struct sf_catalog *catalog, struct sf_sched *sched,
+                                       const SF_PB(SchemaGenerationBody) * body,
+                                       struct sf_arena *arena, struct sf_diag *diag,
+                                       SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot)
+{
+    SF_PB(OptimizerStatisticsSnapshotObject) *snapshot = zero_snapshot(catalog, body, arena);
+    if (snapshot == NULL)
+        return sf_diag_set(diag, SF_ERR_LIMIT, "the statistics base is too large");
+    struct sf_catalog_put put = {.cond = SF_PUT_ABSENT};
+    sf_catalog_key_statistics(&put.key, body->collection->namespace_id,
+                              body->collection->collection_id, body->schema_generation_token, 0);
+    sf_catalog_put_encode(&put, &snapshot->base, false, NULL);
+    enum sf_err err = sf_catalog_put_run(catalog, sched, &put, 0);
+    if (err == SF_OK && put.state == SF_CATALOG_PUT_LOST) {
+        ProtobufCMessage *found = NULL; /* immutable: what stands is the base */
+        err = sf_catalog_decode(put.desc, false, sf_buf_view(&put.found), arena, diag, &found);
+        snapshot = (SF_PB(OptimizerStatisticsSnapshotObject) *)found;
+    } else if (err == SF_OK && put.state == SF_CATALOG_PUT_UNSENT) {
+        err = sf_diag_set(diag, SF_ERR_UNAVAILABLE, "the statistics base was not published");
+    }
+    sf_catalog_put_fini(&put);
+    *out_snapshot = snapshot;
+    return err;
+}
+
+static void fill_head(struct sf_catalog *catalog,
+                      const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot,
+                      char attempt_id[SF_ATTEMPT_ID_BYTES],
+                      SF_PB(OptimizerStatisticsHeadObject) * head)
+{
+    searchfabric__v1__optimizer_statistics_head_object__init(head);
+    sf_attempts_next(catalog->deps.attempts, attempt_id);
+    head->format_version = SF_CATALOG_FORMAT_VERSION;
+    head->attempt_id = attempt_id;
+    head->owner_epoch = catalog->owner_epoch;
+    head->collection = snapshot->collection;
+    head->latest_applied_schema_version = snapshot->applied_schema_version;
+    head->latest_applied_schema_generation_token = snapshot->applied_schema_generation_token;
+    head->latest_stats_commit_ts = snapshot->stats_commit_ts;
+    head->latest_collected_at_unix_ms = snapshot->collected_at_unix_ms;
+}
+
+enum sf_err sf_catalog_statistics_point(struct sf_catalog *catalog, struct sf_sched *sched,
+                                        const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot,
+                                        struct sf_arena *arena, struct sf_diag *diag)
+{
+    struct sf_catalog_put put = {0};
+    sf_catalog_key_statistics_head(&put.key, snapshot->collection->namespace_id,
+                                   snapshot->collection->collection_id);
+    enum sf_err err = SF_OK;
+    for (bool stands = false; !stands && err == SF_OK;) {
+        ProtobufCMessage *found = NULL;
+        err = sf_catalog_read(catalog, sched, sf_buf_view(&put.key),
+                              &searchfabric__v1__optimizer_statistics_head_object__descriptor,
+                              false, arena, diag, &found, NULL, &put.match);
+        put.cond = err == SF_ERR_NOT_FOUND ? SF_PUT_ABSENT : SF_PUT_MATCH;
+        if (err == SF_ERR_NOT_FOUND)
+            err = SF_OK;
+        if (err != SF_OK)
+            break;
+        const SF_PB(OptimizerStatisticsHeadObject) *now =
+            (const SF_PB(OptimizerStatisticsHeadObject) *)found;
+        if (now != NULL && now->owner_epoch > catalog->owner_epoch) {
+            err = sf_catalog_depose(catalog, "statistics head", now->owner_epoch);
+            break;
+        }
+        SF_PB(OptimizerStatisticsHeadObject) head;
+        char attempt_id[SF_ATTEMPT_ID_BYTES];
+        fill_head(catalog, snapshot, attempt_id, &head);
+        sf_catalog_put_encode(&put, &head.base, false, NULL);
+        err = sf_catalog_put_run(catalog, sched, &put, 0);
+        if (err == SF_OK && put.state == SF_CATALOG_PUT_UNSENT)
+            err = SF_ERR_UNAVAILABLE;
+        stands = put.state == SF_CATALOG_PUT_STANDS;
+    }
+    sf_catalog_put_fini(&put);
+    if (err != SF_OK && diag->err == SF_OK)
+        sf_diag_set(diag, err, "the statistics head was not moved");
+    return err;
+}
+
+/* ---- rows --------------------------------------------------------------------------------- */
+
+/* What the projection says of a collection's lineage. */
+struct lineage {
+    SF_PB(CollectionRow) * collection;
+    SF_PB(SchemaGenerationRow) * active;
+    SF_PB(SchemaGenerationRow) * ready;
+};
+
+static enum sf_err read_lineage(struct sf_catalog *catalog, uint64_t namespace_id,
+                                uint64_t collection_id, struct sf_arena *arena,
+                                struct sf_diag *diag, struct lineage *out)
+{
+    *out = (struct lineage){0};
+    struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_READ);
+    enum sf_err err = sf_sql_begin(conn, diag);
+    if (err == SF_OK)
+        err = sf_catalog_sql_look(catalog, conn, diag);
+    if (err == SF_OK)
+        err = sf_catalog_sql_collection(conn, namespace_id, collection_id, arena, diag,
+                                        &out->collection);
+    if (err == SF_OK && out->collection != NULL &&
+        out->collection->_active_schema_version_case != 0) {
+        err = sf_catalog_sql_generation(
+            conn, namespace_id, collection_id, SF_CATALOG_GENERATION_VERSION,
+            out->collection->active_schema_version, NULL, arena, diag, &out->active);
+        if (err == SF_OK)
+            err = sf_catalog_sql_generation(conn, namespace_id, collection_id,
+                                            SF_CATALOG_GENERATION_READY, 0, NULL, arena, diag,
+                                            &out->ready);
+    }
+    sf_sql_rollback(conn);
+    sf_sql_release(conn);
+    return err;
+}
+
+/* One transaction: the block's state, and the statistics of the serving lineage. Repeated until it
+ * stands or the office ends. */
+static enum sf_err show(struct sf_catalog *catalog, const SF_PB(SchemaGenerationBody) * body,
+                        const SF_PB(SchemaConvergence) * convergence,
+                        const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot,
+                        struct sf_diag *diag)
+{
+    uint64_t namespace_id = body->collection->namespace_id;
+    uint64_t collection_id = body->collection->collection_id;
+    enum sf_err err = SF_ERR_UNAVAILABLE;
+    for (unsigned tries = 1;; tries++) {
+        struct sf_sql_conn *conn =
+            sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_WRITE);
+        err = sf_sql_begin(conn, diag);
+        if (err == SF_OK)
+            err = sf_catalog_sql_look(catalog, conn, diag);
+        if (err == SF_OK)
+            err = sf_catalog_project_convergence(conn, namespace_id, collection_id,
+                                                 body->schema_version, convergence, diag);
+        if (err == SF_OK && snapshot != NULL)
+            err = sf_catalog_project_statistics(conn, snapshot, diag);
+        if (err == SF_OK)
+            err = sf_sql_commit(conn, diag);
+        else
+            sf_sql_rollback(conn);
+        sf_sql_release(conn);
+        if (err == SF_OK || err == SF_ERR_DEPOSED || sf_catalog_ending(catalog))
+            break;
+        sf_catalog_pause(catalog, catalog->deps.sched, tries);
+    }
+    sf_catalog_state_forget(catalog, namespace_id, collection_id);
+    return err;
+}
+
+/* ---- the block ---------------------------------------------------------------------------- */
+
+static SF_PB(SchemaSyncState__StateCase) branch_of(const SF_PB(SchemaConvergence) * convergence)
+{
+    if (convergence == NULL || convergence->state == NULL || convergence->state->state_case == 0)
+        return SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_APPLYING;
+    return convergence->state->state_case;
+}
+
+static const char *reason_of(const SF_PB(SchemaConvergence) * convergence)
+{
+    switch (branch_of(convergence)) {
+    case SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_DRIFTED:
+        return convergence->state->drifted->drift_reason;
+    case SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_ERROR:
+        return convergence->state->error->error_reason;
+    default:
+        return "";
+    }
+}
+
+/* Reads the object of `row`'s generation. */
+static enum sf_err read_generation(struct sf_catalog *catalog,
+                                   const SF_PB(SchemaGenerationBody) * body, struct sf_buf *key,
+                                   struct sf_arena *arena, struct sf_diag *diag,
+                                   SF_PB(SchemaGenerationObject) * *out_object,
+                                   struct sf_etag *out_etag)
+{
+    ProtobufCMessage *message = NULL;
+    sf_buf_clear(key);
+    sf_catalog_key_generation(key, body->collection->namespace_id, body->collection->collection_id,
+                              body->schema_version, body->schema_generation_token);
+    enum sf_err err = sf_catalog_read(catalog, catalog->deps.sched, sf_buf_view(key),
+                                      &searchfabric__v1__schema_generation_object__descriptor,
+                                      false, arena, diag, &message, NULL, out_etag);
+    *out_object = (SF_PB(SchemaGenerationObject) *)message;
+    if (err == SF_ERR_NOT_FOUND ||
+        (err == SF_OK && ((*out_object)->body == NULL || (*out_object)->body->definition == NULL ||
+                          (*out_object)->body->collection == NULL)))
+        return sf_diag_set(diag, SF_ERR_CORRUPT, "the active schema generation's object is broken");
+    return err;
+}
+
+/* Changes the block by compare-and-swap; `change` edits it and may end the work by false (nothing
+ * to write). *out_object is what stands afterwards. */
+struct change {
+    SF_PB(SchemaConvergenceSignal) signal; /* UNSPECIFIED: adoption only */
+    SF_PB(SchemaSyncState) * state;        /* new state, NULL = unchanged */
+};
+
+static enum sf_err swap_block(struct sf_catalog *catalog, const SF_PB(SchemaGenerationBody) * body,
+                              const struct change *change, struct sf_arena *arena,
+                              struct sf_diag *diag, SF_PB(SchemaGenerationObject) * *out_object)
+{
+    struct sf_catalog_put put = {.cond = SF_PUT_MATCH};
+    enum sf_err err = SF_OK;
+    for (bool stands = false; !stands && err == SF_OK;) {
+        SF_PB(SchemaGenerationObject) *object = NULL;
+        err = read_generation(catalog, body, &put.key, arena, diag, &object, &put.match);
+        if (err != SF_OK)
+            break;
+        *out_object = object;
+        uint64_t epoch = object->convergence == NULL ? 0 : object->convergence->owner_epoch;
+        if (epoch > catalog->owner_epoch) {
+            err = sf_catalog_depose(catalog, "convergence block", epoch);
+            break;
+        }
+        bool adopt = epoch < catalog->owner_epoch && !catalog->deps.store->exclusive &&
+                     !SF_MUTANT(ccs_no_convergence_adopt);
+        if (change->state == NULL && !adopt)
+            break;
+        char *attempt_id = sf_arena_alloc(arena, SF_ATTEMPT_ID_BYTES);
+        SF_PB(SchemaConvergence) *block = sf_arena_alloc(arena, sizeof(*block));
+        if (attempt_id == NULL || block == NULL) {
+            err = sf_diag_set(diag, SF_ERR_LIMIT, "the schema does not fit its memory");
+            break;
+        }
+        if (object->convergence != NULL)
+            *block = *object->convergence;
+        else
+            searchfabric__v1__schema_convergence__init(block);
+        block->owner_epoch = catalog->owner_epoch;
+        if (change->state != NULL) {
+            block->state = change->state;
+            block->convergence_version++;
+            block->last_signal = change->signal;
+            block->updated_at_unix_ms = sf_clock_unix_ms(catalog->deps.clock);
+        }
+        sf_attempts_next(catalog->deps.attempts, attempt_id);
+        object->attempt_id = attempt_id;
+        object->owner_epoch = catalog->owner_epoch;
+        object->convergence = block;
+        sf_catalog_put_encode(&put, &object->base, false, NULL);
+        err = sf_catalog_put_run(catalog, catalog->deps.sched, &put, 0);
+        if (err == SF_OK && put.state == SF_CATALOG_PUT_UNSENT)
+            err = SF_ERR_UNAVAILABLE;
+        stands = put.state == SF_CATALOG_PUT_STANDS;
+    }
+    sf_catalog_put_fini(&put);
+    if (err != SF_OK && diag->err == SF_OK)
+        sf_diag_set(diag, err, "the convergence block was not changed");
+    return err;
+}
+
+/* Snapshot of the lineage that serves once `body` is in state `branch`; the head follows it. NULL
+ * when none serves. `ready` is the READY generation of the highest version before. */
+static enum sf_err serving_snapshot(struct sf_catalog *catalog,
+                                    const SF_PB(SchemaGenerationBody) * body,
+                                    SF_PB(SchemaSyncState__StateCase) branch,
+                                    const SF_PB(SchemaGenerationRow) * ready,
+                                    struct sf_arena *arena, struct sf_diag *diag,
+                                    SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot)
+{
+    const SF_PB(SchemaGenerationBody) *serving = NULL;
+    if (branch == STATE_READY)
+        serving = body;
+    else if (ready != NULL && ready->body->schema_version != body->schema_version)
+        serving = ready->body;
+    *out_snapshot = NULL;
+    if (serving == NULL)
+        return SF_OK;
+    return sf_catalog_statistics_base(catalog, catalog->deps.sched, serving, arena, diag,
+                                      out_snapshot);
+}
+
+/* The READY generation that serves when the active one does not. */
+static enum sf_err read_fallback(struct sf_catalog *catalog,
+                                 const SF_PB(SchemaGenerationBody) * body, struct sf_arena *arena,
+                                 struct sf_diag *diag, SF_PB(SchemaGenerationRow) * *out_row)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_READ);
+    enum sf_err err = sf_sql_begin(conn, diag);
+    if (err == SF_OK)
+        err = sf_catalog_sql_ready_below(conn, body->collection->namespace_id,
+                                         body->collection->collection_id, body->schema_version,
+                                         arena, diag, out_row);
+    sf_sql_rollback(conn);
+    sf_sql_release(conn);
+    return err;
+}
+
+/* Brings head and projection to what the block says. */
+static enum sf_err follow(struct sf_catalog *catalog, const SF_PB(SchemaGenerationObject) * object,
+                          struct sf_arena *arena, struct sf_diag *diag)
+{
+    SF_PB(OptimizerStatisticsSnapshotObject) *snapshot = NULL;
+    SF_PB(SchemaGenerationRow) *fallback = NULL;
+    enum sf_err err = read_fallback(catalog, object->body, arena, diag, &fallback);
+    if (err == SF_OK)
+        err = serving_snapshot(catalog, object->body, branch_of(object->convergence), fallback,
+                               arena, diag, &snapshot);
+    if (err == SF_OK && snapshot != NULL)
+        err = sf_catalog_statistics_point(catalog, catalog->deps.sched, snapshot, arena, diag);
+    if (err == SF_OK)
+        err = show(catalog, object->body, object->convergence, snapshot, diag);
+    return err;
+}
+
+enum sf_err sf_catalog_adopt(struct sf_catalog *catalog, uint64_t namespace_id,
+                             uint64_t collection_id, struct sf_arena *arena, struct sf_diag *diag)
+{
+    struct lineage lineage;
+    enum sf_err err = read_lineage(catalog, namespace_id, collection_id, arena, diag, &lineage);
+    if (err != SF_OK || lineage.active == NULL)
+        return err;
+    const SF_PB(SchemaGenerationBody) *body = lineage.active->body;
+    if (sf_catalog_adopted(catalog, namespace_id, collection_id) == body->schema_version)
+        return SF_OK;
+    struct change change = {.state = NULL};
+    SF_PB(SchemaGenerationObject) *object = NULL;
+    err = swap_block(catalog, body, &change, arena, diag, &object);
+    if (err == SF_OK && object->convergence != NULL &&
+        (branch_of(object->convergence) != branch_of(lineage.active->convergence) ||
+         strcmp(reason_of(object->convergence), reason_of(lineage.active->convergence)) != 0))
+        err = follow(catalog, object, arena, diag);
+    if (err == SF_OK)
+        sf_catalog_adopt_mark(catalog, namespace_id, collection_id, body->schema_version);
+    return err;
+}
+
+static enum sf_err check_signal(const SF_PB(ReportSchemaConvergenceSignalRequest) * request,
+                                const struct lineage *lineage, struct sf_diag *diag)
+{
+    if (lineage->collection == NULL ||
+        lineage->collection->lifecycle_state != SF_PBE(COLLECTION_ADMISSION_LIFECYCLE, ACTIVE))
+        return sf_diag_set(diag, SF_RESOURCE_NOT_FOUND, "no such active collection");
+    if (lineage->active == NULL) {
+        sf_diag_set(diag, SF_CATALOG_UNAVAILABLE, "the collection has no schema generation yet");
+        sf_diag_detail(diag, "catalog_unavailable_reason", "schema_bootstrap");
+        sf_diag_detail(diag, "schema_bootstrap_state", "no_active_schema_generation");
+        return SF_CATALOG_UNAVAILABLE;
+    }
+    const SF_PB(SchemaGenerationBody) *active = lineage->active->body;
+    if (request->schema_version != active->schema_version ||
+        strcmp(request->schema_generation_token, active->schema_generation_token) != 0)
+        return sf_diag_set(diag, SF_VERSION_CONFLICT,
+                           "the signal is not about the active schema generation");
+    return SF_OK;
+}
+
+enum sf_err sf_catalog_signal(struct sf_catalog *catalog,
+                              const SF_PB(ReportSchemaConvergenceSignalRequest) * request,
+                              struct sf_arena *arena, struct sf_diag *diag,
+                              SF_PB(SchemaSyncState) * *out_state, bool *out_changed)
+{
+    uint64_t namespace_id = request->collection->namespace_id;
+    uint64_t collection_id = request->collection->collection_id;
+    struct lineage lineage;
+    *out_changed = false;
+    enum sf_err err = sf_catalog_adopt(catalog, namespace_id, collection_id, arena, diag);
+    if (err == SF_OK)
+        err = read_lineage(catalog, namespace_id, collection_id, arena, diag, &lineage);
+    if (err == SF_OK)
+        err = check_signal(request, &lineage, diag);
+    if (err != SF_OK)
+        return err;
+    const SF_PB(SchemaConvergence) *now = lineage.active->convergence;
+    SF_PB(SchemaSyncState__StateCase) to;
+    enum sf_catalog_move move = sf_catalog_converge(branch_of(now), request->signal, &to);
+    *out_state = now->state;
+    if (move == SF_CATALOG_MOVE_REFUSED)
+        return sf_diag_set(diag, SF_VERSION_CONFLICT,
+                           "the signal is not a move of the generation's present state");
+    if (move == SF_CATALOG_MOVE_REPEAT)
+        return SF_OK;
+    SF_PB(OptimizerStatisticsSnapshotObject) *base = NULL;
+    if (to == STATE_READY)
+        err = sf_catalog_statistics_base(catalog, catalog->deps.sched, lineage.active->body, arena,
+                                         diag, &base);
+    struct change change = {.signal = request->signal,
+                            .state = sf_catalog_sync_state(to, request->reason, arena)};
+    if (err == SF_OK && change.state == NULL)
+        err = sf_diag_set(diag, SF_ERR_LIMIT, "the signal does not fit its memory");
+    SF_PB(SchemaGenerationObject) *object = NULL;
+    if (err == SF_OK)
+        err = swap_block(catalog, lineage.active->body, &change, arena, diag, &object);
+    if (err == SF_OK)
+        err = follow(catalog, object, arena, diag);
+    *out_state = change.state;
+    *out_changed = err == SF_OK;
+    return err;
+}

@@ -1,0 +1,616 @@
+/*
+ * Model: commands that are ready gather while a group is under way; its leader (one of their lane
+ * tasks) takes all of them as the next group. A group is one segment, listed at the first free slot
+ * of the chain: one append in flight, and every slot that this process did not write is read before
+ * the next is tried. A foreign takeover record there ends this owner.
+ *
+ *   stage 0   control objects, name epochs (compare-and-swap), the segment (for all commands)
+ *   stage 1   the outcome: the commit point
+ *   stage 2   replay pointers; then one SQL transaction, then the answers
+ *
+ * On a store that this process holds alone all stages travel in one batch with one sync. Elsewhere
+ * the boundary is looked at between the append and stage 1. Whatever fails is brought to an end put
+ * by put: an orphan is replaced, a lost name epoch means a fresh attempt, a listed command that is
+ * given up is settled by an abort marker before its lane goes on.
+ */
+#include "catalog/catalog_rules.h"
+
+#include <stdlib.h>
+
+#define GROUP_MAX 128
+
+/* One command of the group. */
+struct member {
+    struct sf_catalog_command *command;
+    bool over;                         /* result decided without a commit */
+    bool committed;                    /* the outcome stands */
+    bool unsettled;                    /* the office ended while something was in doubt */
+    struct sf_catalog_put outcome;     /* encoded for the group's slot */
+    struct sf_catalog_put pointers[2]; /* of that outcome */
+    size_t pointer_count;              /* used entries */
+};
+
+struct group {
+    struct sf_catalog *catalog;
+    struct sf_sched *sched;
+    struct member members[GROUP_MAX];
+    size_t count;
+    uint64_t slot;                         /* of the segment that stands, 0 = none */
+    struct sf_put puts[GROUP_MAX * 5 + 1]; /* one batch */
+    struct sf_catalog_put *whose[GROUP_MAX * 5 + 1];
+};
+
+/* ---- append ------------------------------------------------------------------------------- */
+
+/* Encodes the segment that lists the group's commands at `slot`. */
+static void encode_segment(struct group *group, uint64_t slot, struct sf_catalog_put *put)
+{
+    struct sf_catalog *catalog = group->catalog;
+    SF_PB(RecoverySegmentEntry) entries[GROUP_MAX];
+    SF_PB(RecoverySegmentEntry) * list[GROUP_MAX];
+    SF_PB(RecoverySegmentObject) segment;
+    char attempt_id[SF_ATTEMPT_ID_BYTES];
+    searchfabric__v1__recovery_segment_object__init(&segment);
+    sf_attempts_next(catalog->deps.attempts, attempt_id);
+    segment.format_version = SF_CATALOG_FORMAT_VERSION;
+    segment.attempt_id = attempt_id;
+    segment.recovery_segment_epoch = slot;
+    segment.owner_id = catalog->owner_id;
+    segment.entries = list;
+    for (size_t i = 0; i < group->count; i++) {
+        const struct sf_catalog_command *command = group->members[i].command;
+        SF_PB(RecoverySegmentEntry) *entry = &entries[segment.n_entries];
+        searchfabric__v1__recovery_segment_entry__init(entry);
+        entry->command_identity = (char *)(uintptr_t)command->command_identity;
+        entry->command_kind = command->ops->kind;
+        entry->lane_shard = command->plan.lane_shard;
+        entry->owner_epoch = catalog->owner_epoch;
+        entry->attempt_id = (char *)(uintptr_t)command->plan.attempt_id;
+        entry->attempt = command->plan.attempt;
+        entry->applied_ts = command->plan.outcome.applied_ts;
+        if (segment.n_entries == 0 || entry->applied_ts < segment.min_applied_ts)
+            segment.min_applied_ts = entry->applied_ts;
+        if (entry->applied_ts > segment.max_applied_ts)
+            segment.max_applied_ts = entry->applied_ts;
+        list[segment.n_entries++] = entry;
+    }
+    sf_buf_clear(&put->key);
+    sf_catalog_key_segment(&put->key, slot);
+    put->cond = SF_PUT_ABSENT;
+    sf_catalog_put_encode(put, &segment.base, true, NULL);
+}
+
+static void add_put(struct group *group, size_t *io_count, struct sf_catalog_put *put,
+                    uint32_t stage, uint32_t command)
+{
+    if (put->state != SF_CATALOG_PUT_PENDING)
+        return;
+    sf_catalog_put_fill(put, stage, command, &group->puts[*io_count]);
+    group->whose[*io_count] = put;
+    (*io_count)++;
+}
+
+/* Encodes outcome and pointers of every member for `slot`. */
+static void encode_outcomes(struct group *group, uint64_t slot)
+{
+    for (size_t i = 0; i < group->count; i++) {
+        struct member *member = &group->members[i];
+        for (size_t k = 0; k < member->pointer_count; k++)
+            sf_catalog_put_fini(&member->pointers[k]);
+        sf_catalog_outcome_encode(member->command, slot, &member->outcome);
+        member->pointer_count =
+            sf_catalog_pointer_puts(&member->command->plan.outcome, member->pointers);
+    }
+}
+
+/* Lays out the batch of one append; all stages when `whole`. */
+static size_t lay_out(struct group *group, struct sf_catalog_put *segment, bool whole)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < group->count; i++) {
+        struct sf_catalog_plan *plan = &group->members[i].command->plan;
+        for (size_t k = 0; k < plan->control_count; k++)
+            add_put(group, &count, &plan->controls[k], 0, (uint32_t)i);
+    }
+    add_put(group, &count, segment, 0, SF_COMMAND_ALL);
+    for (size_t i = 0; whole && i < group->count; i++)
+        add_put(group, &count, &group->members[i].outcome, 1, (uint32_t)i);
+    for (size_t i = 0; whole && i < group->count; i++) {
+        for (size_t k = 0; k < group->members[i].pointer_count; k++)
+            add_put(group, &count, &group->members[i].pointers[k], 2, (uint32_t)i);
+    }
+    return count;
+}
+
+/* The slot is taken by a segment of another process: read it and go on, or stop for ever. */
+static enum sf_err read_foreign(struct group *group, const struct sf_catalog_put *segment,
+                                uint64_t slot)
+{
+    struct sf_catalog *catalog = group->catalog;
+    struct sf_arena *arena = sf_arena_new(SF_CATALOG_ARENA_BYTES);
+    struct sf_diag diag;
+    sf_diag_init(&diag);
+    ProtobufCMessage *message = NULL;
+    enum sf_err err = sf_catalog_decode(&searchfabric__v1__recovery_segment_object__descriptor,
+                                        true, sf_buf_view(&segment->found), arena, &diag, &message);
+    if (err == SF_OK) {
+        const SF_PB(RecoverySegmentObject) *found = (const SF_PB(RecoverySegmentObject) *)message;
+        if (found->takeover != NULL && !SF_MUTANT(ccs_ignore_takeover))
+            err = sf_catalog_depose(catalog, "segment", slot);
+        else
+            atomic_store(&catalog->newest_segment, slot);
+    } else {
+        SF_LOG(ERROR, "catalog_segment_broken", SF_KV_U64("segment", slot),
+               SF_KV_STR("error", diag.message));
+    }
+    sf_arena_destroy(arena);
+    return err;
+}
+
+/* Takes the first results of a batch: a stage-0 put that is not certain is brought to an end, later
+ * stages are only noted when they stand. */
+static enum sf_err take_results(struct group *group, size_t count)
+{
+    enum sf_err err = SF_OK;
+    for (size_t i = 0; i < count; i++) {
+        struct sf_put *put = &group->puts[i];
+        struct sf_catalog_put *whose = group->whose[i];
+        if (put->err == SF_OK) {
+            whose->state = SF_CATALOG_PUT_STANDS;
+            whose->etag = put->etag;
+            continue;
+        }
+        if (put->err == SF_ERR_CANCELLED_STAGE)
+            continue;
+        enum sf_err one = sf_catalog_put_settle(group->catalog, group->sched, whose, put->err,
+                                                &put->etag, SF_CATALOG_PUT_TRIES);
+        if (err == SF_OK)
+            err = one;
+    }
+    return err;
+}
+
+/* Appends the group's segment; on an exclusive store everything else rides along. SF_OK: the
+ * segment stands at group->slot. SF_ERR_UNAVAILABLE: it never will. Else the office ended. */
+static enum sf_err append(struct group *group)
+{
+    struct sf_catalog *catalog = group->catalog;
+    bool whole = catalog->deps.store->exclusive;
+    enum sf_err err = SF_OK;
+    struct sf_catalog_put segment = {0};
+    while (err == SF_OK && group->slot == 0) {
+        uint64_t slot = atomic_load(&catalog->newest_segment) + 1;
+        encode_segment(group, slot, &segment);
+        encode_outcomes(group, slot);
+        struct sf_batch batch = {.puts = group->puts};
+        batch.count = lay_out(group, &segment, whole);
+        sf_store_submit_wait(catalog->deps.store, group->sched, &batch);
+        err = take_results(group, batch.count);
+        if (err != SF_OK)
+            break;
+        if (segment.state == SF_CATALOG_PUT_STANDS) {
+            group->slot = slot;
+            atomic_store(&catalog->newest_segment, slot);
+        } else if (segment.state == SF_CATALOG_PUT_LOST) {
+            err = read_foreign(group, &segment, slot);
+        } else {
+            err = SF_ERR_UNAVAILABLE;
+        }
+    }
+    sf_catalog_put_fini(&segment);
+    return err;
+}
+
+/* ---- one command after the append --------------------------------------------------------- */
+
+static void decide(struct member *member, enum sf_catalog_commit result)
+{
+    member->over = true;
+    member->command->result = result;
+}
+
+/* Gives a listed command up: settled by a marker, unless its outcome stands after all. */
+static void give_up(struct group *group, struct member *member, enum sf_catalog_commit result)
+{
+    struct sf_catalog_command *command = member->command;
+    struct sf_diag diag;
+    sf_diag_init(&diag);
+    SF_PB(RecoverySegmentEntry) entry;
+    searchfabric__v1__recovery_segment_entry__init(&entry);
+    entry.command_identity = command->command_identity;
+    entry.command_kind = command->ops->kind;
+    entry.lane_shard = command->plan.lane_shard;
+    entry.attempt_id = command->plan.attempt_id;
+    entry.attempt = command->plan.attempt;
+    entry.applied_ts = command->plan.outcome.applied_ts;
+    struct sf_catalog_settled settled = {0};
+    enum sf_err err = SF_ERR_UNAVAILABLE;
+    if (SF_MUTANT(ccs_no_marker)) {
+        decide(member, result);
+        return;
+    }
+    for (unsigned tries = 1; err == SF_ERR_UNAVAILABLE; tries++) {
+        err = sf_catalog_abort(group->catalog, group->sched, &entry, group->slot,
+                               "aborted_by_owner", command->scratch, &diag, &settled);
+        if (err == SF_ERR_UNAVAILABLE) {
+            if (sf_catalog_ending(group->catalog))
+                break;
+            sf_catalog_pause(group->catalog, group->sched, tries);
+        }
+    }
+    if (err == SF_OK && settled.committed) {
+        member->committed = true;
+        return;
+    }
+    member->unsettled = err != SF_OK;
+    decide(member, err == SF_OK ? result : SF_CATALOG_GIVEN_UP);
+}
+
+/* Owner epoch and attempt of a control object that stands instead of ours. */
+static bool read_header(const struct sf_catalog_put *put, struct sf_arena *arena,
+                        uint64_t *out_owner_epoch, uint64_t *out_attempt, const char **out_command)
+{
+    ProtobufCMessage *message = NULL;
+    if (sf_catalog_decode(put->desc, false, sf_buf_view(&put->found), arena, NULL, &message) !=
+        SF_OK)
+        return false;
+    const char *base = (const char *)message;
+    const ProtobufCFieldDescriptor *epoch =
+        protobuf_c_message_descriptor_get_field_by_name(put->desc, "owner_epoch");
+    const ProtobufCFieldDescriptor *attempt =
+        protobuf_c_message_descriptor_get_field_by_name(put->desc, "attempt");
+    const ProtobufCFieldDescriptor *command =
+        protobuf_c_message_descriptor_get_field_by_name(put->desc, "command_identity");
+    memcpy(out_owner_epoch, base + epoch->offset, sizeof(*out_owner_epoch));
+    memcpy(out_attempt, base + attempt->offset, sizeof(*out_attempt));
+    *out_command = "";
+    if (command != NULL)
+        memcpy(out_command, base + command->offset, sizeof(*out_command));
+    return true;
+}
+
+/* A foreign object stands at a control key: replace an orphan of an older attempt. SF_OK: try
+ * again; SF_ERR_PRECONDITION: the attempt is lost; SF_ERR_DEPOSED. */
+static enum sf_err meet_foreign(struct group *group, struct member *member, size_t index)
+{
+    struct sf_catalog_plan *plan = &member->command->plan;
+    struct sf_catalog_put *put = &plan->controls[index];
+    if (put->found.len == 0) { /* a swap whose object is gone */
+        put->cond = SF_PUT_ABSENT;
+        return SF_OK;
+    }
+    uint64_t owner_epoch, attempt;
+    const char *command_identity;
+    if (!read_header(put, member->command->scratch, &owner_epoch, &attempt, &command_identity))
+        return SF_ERR_PRECONDITION;
+    if (owner_epoch > group->catalog->owner_epoch && !SF_MUTANT(ccs_no_elder))
+        return sf_catalog_depose(group->catalog, "control object", owner_epoch);
+    if (SF_MUTANT(ccs_no_nonce) &&
+        strcmp(command_identity, member->command->command_identity) == 0) {
+        put->state = SF_CATALOG_PUT_STANDS;
+        return SF_OK;
+    }
+    if ((int)index == plan->name_epoch_put)
+        return SF_ERR_PRECONDITION;
+    if (owner_epoch == group->catalog->owner_epoch && attempt >= plan->attempt)
+        return SF_ERR_PRECONDITION;
+    put->cond = SF_PUT_MATCH;
+    put->match = put->found_etag;
+    return SF_OK;
+}
+
+/* Makes the control objects stand. */
+static enum sf_err finish_controls(struct group *group, struct member *member)
+{
+    struct sf_catalog_plan *plan = &member->command->plan;
+    for (size_t i = 0; i < plan->control_count; i++) {
+        struct sf_catalog_put *put = &plan->controls[i];
+        while (put->state != SF_CATALOG_PUT_STANDS) {
+            enum sf_err err = SF_OK;
+            if (put->state == SF_CATALOG_PUT_LOST)
+                err = meet_foreign(group, member, i);
+            if (err == SF_OK && put->state != SF_CATALOG_PUT_STANDS)
+                err = sf_catalog_put_run(group->catalog, group->sched, put, SF_CATALOG_PUT_TRIES);
+            if (err == SF_OK && put->state == SF_CATALOG_PUT_UNSENT)
+                err = SF_ERR_UNAVAILABLE;
+            if (err != SF_OK)
+                return err;
+        }
+    }
+    return SF_OK;
+}
+
+/* Something else stands at the outcome key: may the outcome replace it? SF_OK: try again. */
+static enum sf_err meet_outcome(struct group *group, struct member *member)
+{
+    struct sf_catalog_put *put = &member->outcome;
+    if (put->found.len == 0) {
+        put->cond = SF_PUT_ABSENT;
+        return SF_OK;
+    }
+    ProtobufCMessage *message = NULL;
+    enum sf_err err = sf_catalog_decode(put->desc, false, sf_buf_view(&put->found),
+                                        member->command->scratch, NULL, &message);
+    if (err != SF_OK)
+        return err;
+    const SF_PB(CommandOutcomeObject) *found = (const SF_PB(CommandOutcomeObject) *)message;
+    uint64_t named = found->entry == NULL ? 0 : found->entry->recovery_segment_epoch;
+    if (found->owner_epoch > group->catalog->owner_epoch)
+        return sf_catalog_depose(group->catalog, "outcome", found->owner_epoch);
+    if (found->abort == NULL || (named >= group->slot && !SF_MUTANT(ccs_no_relist)))
+        return SF_ERR_PRECONDITION;
+    put->cond = SF_PUT_MATCH;
+    put->match = put->found_etag;
+    return SF_OK;
+}
+
+/* Makes the outcome stand. */
+static enum sf_err finish_outcome(struct group *group, struct member *member)
+{
+    struct sf_catalog_put *put = &member->outcome;
+    while (put->state != SF_CATALOG_PUT_STANDS) {
+        enum sf_err err = SF_OK;
+        if (put->state == SF_CATALOG_PUT_LOST)
+            err = meet_outcome(group, member);
+        if (err == SF_OK)
+            err = sf_catalog_put_run(group->catalog, group->sched, put, SF_CATALOG_PUT_TRIES);
+        if (err == SF_OK && put->state == SF_CATALOG_PUT_UNSENT)
+            err = SF_ERR_UNAVAILABLE;
+        if (err != SF_OK)
+            return err;
+    }
+    return SF_OK;
+}
+
+/* What stands before the outcome may be put. False: the member is over or was committed. */
+static bool prepare(struct group *group, struct member *member)
+{
+    enum sf_err err = SF_OK;
+    if (member->command->plan.marker_slot >= group->slot && !SF_MUTANT(ccs_no_relist))
+        err = SF_ERR_PRECONDITION;
+    if (err == SF_OK)
+        err = finish_controls(group, member);
+    if (err == SF_OK)
+        return true;
+    if (err == SF_ERR_DEPOSED || err == SF_ERR_STOPPED) {
+        member->unsettled = true;
+        decide(member, SF_CATALOG_GIVEN_UP);
+    } else {
+        give_up(group, member, err == SF_ERR_PRECONDITION ? SF_CATALOG_RETRY : SF_CATALOG_GIVEN_UP);
+    }
+    return false;
+}
+
+/* Outcomes and pointers of all prepared members in one batch, where they did not ride along. */
+static void submit_outcomes(struct group *group, const bool *ready)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < group->count; i++) {
+        if (ready[i])
+            add_put(group, &count, &group->members[i].outcome, 0, (uint32_t)i);
+    }
+    for (size_t i = 0; i < group->count; i++) {
+        for (size_t k = 0; ready[i] && k < group->members[i].pointer_count; k++)
+            add_put(group, &count, &group->members[i].pointers[k], 1, (uint32_t)i);
+    }
+    if (count == 0)
+        return;
+    struct sf_batch batch = {.puts = group->puts, .count = count};
+    sf_store_submit_wait(group->catalog->deps.store, group->sched, &batch);
+    /* an office that ends here shows again at each put that is still in doubt */
+    (void)take_results(group, count);
+}
+
+/* From a prepared command to a committed one whose pointers stand, or to its end. */
+static void finish(struct group *group, struct member *member)
+{
+    enum sf_err err = member->committed ? SF_OK : finish_outcome(group, member);
+    if (err == SF_ERR_DEPOSED || err == SF_ERR_STOPPED) {
+        member->unsettled = true;
+        decide(member, SF_CATALOG_GIVEN_UP);
+        return;
+    }
+    if (err == SF_OK)
+        member->committed = true;
+    else
+        give_up(group, member, err == SF_ERR_PRECONDITION ? SF_CATALOG_RETRY : SF_CATALOG_GIVEN_UP);
+    for (size_t k = 0; member->committed && k < member->pointer_count; k++) {
+        struct sf_catalog_put *pointer = &member->pointers[k];
+        err = SF_OK;
+        if (pointer->state == SF_CATALOG_PUT_PENDING || pointer->state == SF_CATALOG_PUT_UNSENT)
+            err = sf_catalog_put_run(group->catalog, group->sched, pointer, 0);
+        if (err != SF_OK || pointer->state == SF_CATALOG_PUT_UNSENT) {
+            member->unsettled = true;
+            decide(member, SF_CATALOG_GIVEN_UP);
+            return;
+        }
+    }
+}
+
+static void finish_all(struct group *group)
+{
+    bool ready[GROUP_MAX];
+    for (size_t i = 0; i < group->count; i++)
+        ready[i] = prepare(group, &group->members[i]);
+    submit_outcomes(group, ready);
+    for (size_t i = 0; i < group->count; i++) {
+        if (!group->members[i].over)
+            finish(group, &group->members[i]);
+    }
+}
+
+/* ---- materialize -------------------------------------------------------------------------- */
+
+/* Shows one committed command; the binding revision after it goes to the cache later. */
+static enum sf_err show(struct group *group, struct sf_sql_conn *conn, struct member *member,
+                        struct sf_diag *diag, bool *out_dropped)
+{
+    const struct sf_catalog_plan *plan = &member->command->plan;
+    return sf_catalog_project(group->catalog, conn, &plan->outcome, plan->object, true,
+                              member->command->scratch, diag, out_dropped);
+}
+
+/* One transaction over members [from, to); raises the watermark to `watermark` unless 0. */
+static enum sf_err show_range(struct group *group, size_t from, size_t to, uint64_t watermark)
+{
+    struct sf_diag diag;
+    sf_diag_init(&diag);
+    struct sf_sql_conn *conn = sf_sql_acquire(group->catalog->deps.sql, group->sched, SF_SQL_WRITE);
+    enum sf_err err = sf_sql_begin(conn, &diag);
+    bool dropped = false;
+    for (size_t i = from; i < to && err == SF_OK && !dropped; i++) {
+        if (group->members[i].committed && !group->members[i].over)
+            err = show(group, conn, &group->members[i], &diag, &dropped);
+    }
+    if (err == SF_OK && !dropped && watermark != 0)
+        err = sf_catalog_project_watermark(group->catalog, conn, watermark, &diag);
+    if (dropped)
+        err = sf_catalog_depose(group->catalog, "projection", 0);
+    if (err == SF_OK)
+        err = sf_sql_commit(conn, &diag);
+    else
+        sf_sql_rollback(conn);
+    sf_sql_release(conn);
+    if (err != SF_OK && err != SF_ERR_DEPOSED)
+        SF_LOG(WARN, "catalog_materialize_failed", SF_KV_U64("segment", group->slot),
+               SF_KV_STR("error", diag.message));
+    if (err == SF_OK && watermark != 0)
+        atomic_store(&group->catalog->watermark, watermark);
+    return err;
+}
+
+/* Facts that the commit changed leave the cache before the answer. */
+static void refresh_cache(struct group *group, const struct member *member)
+{
+    struct sf_catalog *catalog = group->catalog;
+    const SF_PB(CommandOutcomeObject) *outcome = &member->command->plan.outcome;
+    const SF_PB(CommandScope) *scope = outcome->scope;
+    if (outcome->command_kind == SF_PBE(COMMAND_KIND, PUT_COLLECTION_SCHEMA) &&
+        outcome->replay_classification == SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL))
+        sf_catalog_adopt_mark(catalog, scope->namespace_id, scope->collection_id,
+                              outcome->schema_version);
+    if (scope->collection_id != 0)
+        sf_catalog_state_forget(catalog, scope->namespace_id, scope->collection_id);
+    if (outcome->collection_name_binding_revision != 0)
+        sf_catalog_state_binding(catalog, scope->namespace_id);
+}
+
+/* Shows the group; a transaction that fails is run again command by command, until all rows stand
+ * or the office ends. */
+static void materialize(struct group *group)
+{
+    bool all_settled = true;
+    size_t committed = 0;
+    for (size_t i = 0; i < group->count; i++) {
+        all_settled = all_settled && !group->members[i].unsettled;
+        committed += group->members[i].committed && !group->members[i].over ? 1 : 0;
+    }
+    if (committed == 0)
+        return;
+    enum sf_err err = SF_OK;
+    if (!SF_MUTANT(ccs_ack_early))
+        err = show_range(group, 0, group->count, all_settled ? group->slot : 0);
+    for (size_t i = 0; i < group->count; i++) {
+        struct member *member = &group->members[i];
+        if (!member->committed || member->over)
+            continue;
+        enum sf_err one = err;
+        for (unsigned tries = 1; one != SF_OK && !sf_catalog_ending(group->catalog); tries++) {
+            if (tries > 1)
+                sf_catalog_pause(group->catalog, group->sched, tries);
+            one = show_range(group, i, i + 1, 0);
+        }
+        if (one != SF_OK) {
+            decide(member, SF_CATALOG_GIVEN_UP);
+            continue;
+        }
+        refresh_cache(group, member);
+        atomic_fetch_add(&group->catalog->commands_applied, 1);
+        decide(member, SF_CATALOG_COMMITTED);
+    }
+}
+
+/* ---- the group ---------------------------------------------------------------------------- */
+
+static void group_run(struct group *group)
+{
+    struct sf_catalog *catalog = group->catalog;
+    enum sf_err err = sf_catalog_ending(catalog) ? SF_ERR_STOPPED : append(group);
+    if (err == SF_OK && !catalog->deps.store->exclusive)
+        err = sf_catalog_boundary_look(catalog, group->sched);
+    if (err != SF_OK) {
+        for (size_t i = 0; i < group->count; i++)
+            decide(&group->members[i], SF_CATALOG_GIVEN_UP);
+        return;
+    }
+    if (SF_MUTANT(ccs_watermark_ahead))
+        (void)show_range(group, 0, 0, group->slot);
+    atomic_fetch_add(&catalog->groups_committed, 1);
+    finish_all(group);
+    materialize(group);
+}
+
+/* Takes what waits as a group, runs it, wakes its members, hands the lead on. */
+static void lead(struct sf_catalog *catalog, struct sf_catalog_command *self)
+{
+    struct group *group = sf_calloc(1, sizeof(*group));
+    group->catalog = catalog;
+    group->sched = catalog->deps.sched;
+    pthread_mutex_lock(&catalog->group_mu);
+    while (catalog->group_head != NULL && group->count < GROUP_MAX) {
+        group->members[group->count++].command = catalog->group_head;
+        catalog->group_head = catalog->group_head->next;
+    }
+    if (catalog->group_head == NULL)
+        catalog->group_tail = NULL;
+    pthread_mutex_unlock(&catalog->group_mu);
+    int64_t begin_ns = sf_clock_mono_ns(catalog->deps.clock);
+    group_run(group);
+    if (catalog->metric_group_ms != NULL)
+        sf_metric_observe_ms(catalog->metric_group_ms,
+                             (double)(sf_clock_mono_ns(catalog->deps.clock) - begin_ns) / 1e6);
+    for (size_t i = 0; i < group->count; i++) {
+        struct member *member = &group->members[i];
+        sf_catalog_put_fini(&member->outcome);
+        for (size_t k = 0; k < member->pointer_count; k++)
+            sf_catalog_put_fini(&member->pointers[k]);
+        if (member->command != self)
+            sf_waiter_wake(&member->command->waiter);
+    }
+    free(group);
+    pthread_mutex_lock(&catalog->group_mu);
+    struct sf_catalog_command *next = catalog->group_head;
+    if (next != NULL)
+        next->lead = true;
+    else
+        catalog->group_led = false;
+    pthread_mutex_unlock(&catalog->group_mu);
+    if (next != NULL)
+        sf_waiter_wake(&next->waiter);
+}
+
+enum sf_catalog_commit sf_catalog_group_commit(struct sf_catalog_command *command)
+{
+    struct sf_catalog *catalog = command->catalog;
+    command->next = NULL;
+    command->lead = false;
+    command->result = SF_CATALOG_GIVEN_UP;
+    sf_waiter_init(&command->waiter, catalog->deps.sched);
+    pthread_mutex_lock(&catalog->group_mu);
+    if (catalog->group_tail != NULL)
+        catalog->group_tail->next = command;
+    else
+        catalog->group_head = command;
+    catalog->group_tail = command;
+    bool leads = !catalog->group_led;
+    catalog->group_led = true;
+    pthread_mutex_unlock(&catalog->group_mu);
+    if (!leads) {
+        sf_waiter_wait(&command->waiter);
+        leads = command->lead;
+    }
+    if (leads)
+        lead(catalog, command);
+    sf_waiter_fini(&command->waiter);
+    return command->result;
+}

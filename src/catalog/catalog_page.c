@@ -1,0 +1,178 @@
+/*
+ * Model: a page token is the shared signed wrapper around PageTokenClaims, as URL-safe text. It
+ * binds method, authenticated caller, client id and kind, principal (its absence too), scope,
+ * literal prefix, page size and the last name seen; nothing of the catalog's state, so each page is
+ * served from the newest projection (note section 10.2, OP-51).
+ */
+#include "catalog/catalog_rules.h"
+
+#define PAGE_TTL_MS     (15 * 60 * 1000)
+#define MAX_TOKEN_CHARS 8192
+
+static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+static void encode_text(struct sf_view bytes, struct sf_buf *out)
+{
+    for (size_t i = 0; i < bytes.len; i += 3) {
+        size_t left = bytes.len - i;
+        uint32_t group = (uint32_t)bytes.ptr[i] << 16;
+        if (left > 1)
+            group |= (uint32_t)bytes.ptr[i + 1] << 8;
+        if (left > 2)
+            group |= bytes.ptr[i + 2];
+        for (size_t k = 0; k < (left > 2 ? 4 : left + 1); k++)
+            sf_buf_append(out, &alphabet[(group >> (18 - 6 * k)) & 63], 1);
+    }
+}
+
+static int digit_of(uint8_t c)
+{
+    const char *at = c == '\0' ? NULL : strchr(alphabet, c);
+    return at == NULL ? -1 : (int)(at - alphabet);
+}
+
+/* False for anything but the exact text of encode_text. */
+static bool decode_text(struct sf_view text, struct sf_buf *out)
+{
+    uint32_t bits = 0;
+    unsigned count = 0;
+    if (text.len > MAX_TOKEN_CHARS || text.len % 4 == 1)
+        return false;
+    for (size_t i = 0; i < text.len; i++) {
+        int digit = digit_of(text.ptr[i]);
+        if (digit < 0)
+            return false;
+        bits = bits << 6 | (uint32_t)digit;
+        count += 6;
+        if (count >= 8) {
+            count -= 8;
+            uint8_t byte = (uint8_t)(bits >> count);
+            sf_buf_append(out, &byte, 1);
+        }
+    }
+    return (bits & ((1u << count) - 1)) == 0;
+}
+
+static enum sf_err refuse_token(struct sf_diag *diag, const char *reason)
+{
+    sf_diag_bad_field(diag, "page.page_token", "rejected", "the page token is not accepted: %s",
+                      reason);
+    sf_diag_detail(diag, "page_token_reason", "%s", reason);
+    return SF_BAD_REQUEST;
+}
+
+static void fill_claims(struct sf_call *call, const SF_PB(RequestMeta) * meta,
+                        uint64_t namespace_id, const char *prefix, uint32_t size,
+                        SF_PB(PageTokenClaims) * claims)
+{
+    searchfabric__v1__page_token_claims__init(claims);
+    claims->rpc_method = (char *)(uintptr_t)sf_call_method(call);
+    claims->authenticated_client_identity_hash =
+        (char *)(uintptr_t)sf_call_identity(call)->hash_hex;
+    claims->client_id = meta->client_id;
+    claims->client_kind = meta->client_kind;
+    if (meta->_principal_subject_case != 0) {
+        claims->_principal_subject_case =
+            SEARCHFABRIC__V1__PAGE_TOKEN_CLAIMS___PRINCIPAL_SUBJECT_PRINCIPAL_SUBJECT;
+        claims->principal_subject = meta->principal_subject;
+    }
+    claims->namespace_id = namespace_id;
+    claims->prefix = (char *)(uintptr_t)prefix;
+    claims->page_size = size;
+}
+
+/* True when the token was made for exactly this request. */
+static bool bound_to(const SF_PB(PageTokenClaims) * claims, struct sf_call *call,
+                     const SF_PB(RequestMeta) * meta, uint64_t namespace_id, const char *prefix)
+{
+    bool subject = meta->_principal_subject_case != 0;
+    return strcmp(claims->rpc_method, sf_call_method(call)) == 0 &&
+           strcmp(claims->authenticated_client_identity_hash, sf_call_identity(call)->hash_hex) ==
+               0 &&
+           strcmp(claims->client_id, meta->client_id) == 0 &&
+           claims->client_kind == meta->client_kind &&
+           (claims->_principal_subject_case != 0) == subject &&
+           (!subject || strcmp(claims->principal_subject, meta->principal_subject) == 0) &&
+           claims->namespace_id == namespace_id && strcmp(claims->prefix, prefix) == 0;
+}
+
+static uint32_t effective_size(uint32_t wanted)
+{
+    if (wanted == 0)
+        return SF_LIMIT_PAGE_SIZE_DEFAULT;
+    return wanted > SF_LIMIT_PAGE_SIZE_MAX ? SF_LIMIT_PAGE_SIZE_MAX : wanted;
+}
+
+enum sf_err sf_catalog_page_open(struct sf_catalog *catalog, struct sf_call *call,
+                                 const SF_PB(RequestMeta) * meta, uint64_t namespace_id,
+                                 const char *prefix, const SF_PB(PageRequest) * page,
+                                 struct sf_catalog_page *out_page)
+{
+    struct sf_diag *diag = sf_call_diag(call);
+    struct sf_arena *arena = sf_call_arena(call);
+    *out_page =
+        (struct sf_catalog_page){.size = effective_size(page == NULL ? 0 : page->page_size)};
+    if (page == NULL || page->page_token[0] == '\0')
+        return SF_OK;
+    struct sf_buf token = {0};
+    struct sf_view claims_bytes;
+    ProtobufCMessage *message = NULL;
+    enum sf_err err = SF_OK;
+    if (!decode_text(sf_view_str(page->page_token), &token)) {
+        err = refuse_token(diag, sf_token_reason_text(SF_TOKEN_MALFORMED));
+        goto out;
+    }
+    enum sf_token_reason reason =
+        sf_token_verify(catalog->deps.keyring, SF_TOKEN_PAGE, sf_clock_unix_ms(catalog->deps.clock),
+                        sf_buf_view(&token), &claims_bytes);
+    if (reason != SF_TOKEN_OK) {
+        err = refuse_token(diag, sf_token_reason_text(reason));
+        goto out;
+    }
+    if (sf_pb_unpack(&searchfabric__v1__page_token_claims__descriptor, claims_bytes, arena, diag,
+                     &message) != SF_OK) {
+        err = refuse_token(diag, sf_token_reason_text(SF_TOKEN_MALFORMED));
+        goto out;
+    }
+    const SF_PB(PageTokenClaims) *claims = (const SF_PB(PageTokenClaims) *)message;
+    if (!bound_to(claims, call, meta, namespace_id, prefix) ||
+        (page->page_size != 0 && effective_size(page->page_size) != claims->page_size)) {
+        err = refuse_token(diag, "binding_mismatch");
+        goto out;
+    }
+    out_page->size = claims->page_size;
+    out_page->after = sf_view_str(claims->last_seen_key);
+out:
+    sf_buf_fini(&token);
+    return err;
+}
+
+SF_PB(NextPage) * sf_catalog_page_next(struct sf_catalog *catalog, struct sf_call *call,
+                                       const SF_PB(RequestMeta) * meta, uint64_t namespace_id,
+                                       const char *prefix, uint32_t size, const char *last_seen)
+{
+    struct sf_arena *arena = sf_call_arena(call);
+    SF_PB(NextPage) *next = sf_arena_alloc(arena, sizeof(*next));
+    if (next == NULL)
+        return NULL;
+    searchfabric__v1__next_page__init(next);
+    if (last_seen == NULL)
+        return next;
+    SF_PB(PageTokenClaims) claims;
+    struct sf_buf bytes = {0};
+    struct sf_buf token = {0};
+    struct sf_buf text = {0};
+    fill_claims(call, meta, namespace_id, prefix, size, &claims);
+    claims.last_seen_key = (char *)(uintptr_t)last_seen;
+    sf_pb_pack(&claims.base, &bytes);
+    int64_t now_ms = sf_clock_unix_ms(catalog->deps.clock);
+    next->expires_at_unix_ms = now_ms + PAGE_TTL_MS;
+    sf_token_sign(catalog->deps.keyring, SF_TOKEN_PAGE, now_ms, next->expires_at_unix_ms,
+                  sf_buf_view(&bytes), &token);
+    encode_text(sf_buf_view(&token), &text);
+    next->token = sf_arena_str(arena, sf_buf_view(&text));
+    sf_buf_fini(&bytes);
+    sf_buf_fini(&token);
+    sf_buf_fini(&text);
+    return next->token == NULL ? NULL : next;
+}

@@ -1,0 +1,342 @@
+/*
+ * Model: RPC in, RPC out. A handler checks what the request says of itself on the caller's thread
+ * (malformed input, caller kind) and hands it to a lane; it never blocks. Also here: construction,
+ * drain and close. Methods that this build does not serve have no entry in the tables.
+ */
+#include "catalog/catalog_rules.h"
+
+#include <stdlib.h>
+
+#define DEFAULT_RESULT_WINDOW 10000
+
+/* ---- mutations ---------------------------------------------------------------------------- */
+
+static void put_namespace(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    sf_catalog_mutate(self, &sf_catalog_put_namespace, call, request);
+}
+
+static void put_collection(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    sf_catalog_mutate(self, &sf_catalog_put_collection, call, request);
+}
+
+static void put_schema(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    sf_catalog_mutate(self, &sf_catalog_put_schema, call, request);
+}
+
+/* ---- public reads ------------------------------------------------------------------------- */
+
+/* RequestMeta and caller kind of a read. */
+static enum sf_err admit_read(const SF_PB(RequestMeta) * meta, struct sf_diag *diag)
+{
+    sf_diag_init(diag);
+    enum sf_err err = sf_catalog_meta_check(meta, false, diag);
+    if (err == SF_OK)
+        err = sf_catalog_caller_check(SF_CATALOG_FAMILY_READ, meta->client_kind, diag);
+    return err;
+}
+
+/* Starts the read, or answers the refusal. */
+static void go_on(struct sf_catalog *catalog, enum sf_catalog_read_kind kind, struct sf_call *call,
+                  const ProtobufCMessage *request, enum sf_err err)
+{
+    if (err == SF_OK)
+        sf_catalog_read_start(catalog, kind, call, request);
+    else
+        sf_catalog_refuse(call, sf_call_diag(call));
+}
+
+static void get_namespace(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    const SF_PB(GetNamespaceMetadataRequest) *get =
+        (const SF_PB(GetNamespaceMetadataRequest) *)request;
+    struct sf_diag *diag = sf_call_diag(call);
+    enum sf_err err = admit_read(get->meta, diag);
+    if (err == SF_OK) {
+        switch (get->lookup_case) {
+        case SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_ID:
+            if (get->namespace_id == 0)
+                err = sf_diag_bad_field(diag, "namespace_id", "zero", "an id is above 0");
+            break;
+        case SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_NAME:
+            err = sf_name_check("namespace_name", sf_view_str(get->namespace_name), false, diag);
+            break;
+        default:
+            err = sf_diag_bad_field(diag, "lookup", "missing", "lookup must name a namespace");
+            break;
+        }
+    }
+    go_on(self, SF_CATALOG_READ_NAMESPACE, call, request, err);
+}
+
+static void list_namespaces(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    const SF_PB(ListNamespacesRequest) *list = (const SF_PB(ListNamespacesRequest) *)request;
+    struct sf_diag *diag = sf_call_diag(call);
+    enum sf_err err = admit_read(list->meta, diag);
+    if (err == SF_OK)
+        err = sf_name_check("prefix", sf_view_str(list->prefix), true, diag);
+    go_on(self, SF_CATALOG_READ_NAMESPACES, call, request, err);
+}
+
+static void get_collection(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    const SF_PB(GetCollectionMetadataRequest) *get =
+        (const SF_PB(GetCollectionMetadataRequest) *)request;
+    struct sf_diag *diag = sf_call_diag(call);
+    enum sf_err err = admit_read(get->meta, diag);
+    if (err == SF_OK) {
+        switch (get->lookup_case) {
+        case SEARCHFABRIC__V1__GET_COLLECTION_METADATA_REQUEST__LOOKUP_COLLECTION:
+            err = sf_catalog_ref_check(get->collection, diag);
+            break;
+        case SEARCHFABRIC__V1__GET_COLLECTION_METADATA_REQUEST__LOOKUP_NAME_BINDING:
+            err = sf_catalog_binding_check(get->name_binding, diag);
+            break;
+        default:
+            err = sf_diag_bad_field(diag, "lookup", "missing", "lookup must name a collection");
+            break;
+        }
+    }
+    go_on(self, SF_CATALOG_READ_COLLECTION, call, request, err);
+}
+
+static void list_collections(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    const SF_PB(ListCollectionsRequest) *list = (const SF_PB(ListCollectionsRequest) *)request;
+    struct sf_diag *diag = sf_call_diag(call);
+    enum sf_err err = admit_read(list->meta, diag);
+    if (err == SF_OK && list->namespace_id == 0)
+        err = sf_diag_bad_field(diag, "namespace_id", "zero", "an id is above 0");
+    if (err == SF_OK)
+        err = sf_name_check("prefix", sf_view_str(list->prefix), true, diag);
+    go_on(self, SF_CATALOG_READ_COLLECTIONS, call, request, err);
+}
+
+static void get_schema(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    const SF_PB(GetCollectionSchemaRequest) *get =
+        (const SF_PB(GetCollectionSchemaRequest) *)request;
+    struct sf_diag *diag = sf_call_diag(call);
+    enum sf_err err = admit_read(get->meta, diag);
+    if (err == SF_OK)
+        err = sf_catalog_ref_check(get->collection, diag);
+    go_on(self, SF_CATALOG_READ_SCHEMA, call, request, err);
+}
+
+static void get_sync(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    const SF_PB(GetSchemaSyncStatusRequest) *get =
+        (const SF_PB(GetSchemaSyncStatusRequest) *)request;
+    struct sf_diag *diag = sf_call_diag(call);
+    enum sf_err err = admit_read(get->meta, diag);
+    if (err == SF_OK)
+        err = sf_catalog_ref_check(get->collection, diag);
+    go_on(self, SF_CATALOG_READ_SYNC, call, request, err);
+}
+
+/* ---- private ------------------------------------------------------------------------------ */
+
+static void resolve_binding(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    const SF_PB(ResolveCollectionNameBindingRequest) *get =
+        (const SF_PB(ResolveCollectionNameBindingRequest) *)request;
+    struct sf_diag *diag = sf_call_diag(call);
+    sf_diag_init(diag);
+    go_on(self, SF_CATALOG_READ_BINDING, call, request,
+          sf_catalog_binding_check(get->name_binding, diag));
+}
+
+static void get_admission(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    const SF_PB(GetCollectionAdmissionStateRequest) *get =
+        (const SF_PB(GetCollectionAdmissionStateRequest) *)request;
+    struct sf_diag *diag = sf_call_diag(call);
+    sf_diag_init(diag);
+    if (sf_catalog_ref_check(get->collection, diag) == SF_OK)
+        sf_catalog_admission_start(self, call, get);
+    else
+        sf_catalog_refuse(call, diag);
+}
+
+static void report_signal(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    const SF_PB(ReportSchemaConvergenceSignalRequest) *report =
+        (const SF_PB(ReportSchemaConvergenceSignalRequest) *)request;
+    struct sf_diag *diag = sf_call_diag(call);
+    sf_diag_init(diag);
+    bool reason_needed = report->signal == SF_PBE(SCHEMA_CONVERGENCE_SIGNAL, DRIFT_DETECTED) ||
+                         report->signal == SF_PBE(SCHEMA_CONVERGENCE_SIGNAL, REPAIR_FAILED);
+    enum sf_err err = sf_catalog_ref_check(report->collection, diag);
+    if (err == SF_OK && report->schema_version == 0)
+        err = sf_diag_bad_field(diag, "schema_version", "zero", "a schema version is above 0");
+    if (err == SF_OK)
+        err = sf_identity_check("schema_generation_token",
+                                sf_view_str(report->schema_generation_token), 1,
+                                SF_LIMIT_SCHEMA_TOKEN_SCALARS, diag);
+    if (err == SF_OK &&
+        (report->signal < SF_PBE(SCHEMA_CONVERGENCE_SIGNAL, SCHEMA_OBJECT_PERSISTED) ||
+         report->signal > SF_PBE(SCHEMA_CONVERGENCE_SIGNAL, REPAIR_SUCCEEDED)))
+        err = sf_diag_bad_field(diag, "signal", "unknown", "no such signal");
+    if (err == SF_OK)
+        err = sf_identity_check("reason", sf_view_str(report->reason), reason_needed ? 1 : 0, 255,
+                                diag);
+    go_on(self, SF_CATALOG_READ_SIGNAL, call, request, err);
+}
+
+/* ---- tables ------------------------------------------------------------------------------- */
+
+#define METHOD(rpc, snake_request, snake_response, handler)                                        \
+    {                                                                                              \
+        .name = (rpc), .request = &searchfabric__v1__##snake_request##__descriptor,                \
+        .response = &searchfabric__v1__##snake_response##__descriptor, .unary = (handler)          \
+    }
+
+static const struct sf_method public_methods[] = {
+    METHOD("PutNamespaceMetadata", put_namespace_metadata_request, put_namespace_metadata_response,
+           put_namespace),
+    METHOD("ListNamespaces", list_namespaces_request, list_namespaces_response, list_namespaces),
+    METHOD("GetNamespaceMetadata", get_namespace_metadata_request, get_namespace_metadata_response,
+           get_namespace),
+    METHOD("PutCollectionMetadata", put_collection_metadata_request,
+           put_collection_metadata_response, put_collection),
+    METHOD("ListCollections", list_collections_request, list_collections_response,
+           list_collections),
+    METHOD("GetCollectionMetadata", get_collection_metadata_request,
+           get_collection_metadata_response, get_collection),
+    METHOD("PutCollectionSchema", put_collection_schema_request, put_collection_schema_response,
+           put_schema),
+    METHOD("GetCollectionSchema", get_collection_schema_request, get_collection_schema_response,
+           get_schema),
+    METHOD("GetSchemaSyncStatus", get_schema_sync_status_request, get_schema_sync_status_response,
+           get_sync),
+};
+
+static const struct sf_method private_methods[] = {
+    METHOD("ResolveCollectionNameBinding", resolve_collection_name_binding_request,
+           resolve_collection_name_binding_response, resolve_binding),
+    METHOD("GetCollectionAdmissionState", get_collection_admission_state_request,
+           get_collection_admission_state_response, get_admission),
+    METHOD("ReportSchemaConvergenceSignal", report_schema_convergence_signal_request,
+           report_schema_convergence_signal_response, report_signal),
+};
+
+void sf_catalog_services(struct sf_catalog *catalog,
+                         const struct sf_service *out_services[SF_CATALOG_SERVICE_COUNT])
+{
+    for (int i = 0; i < SF_CATALOG_SERVICE_COUNT; i++)
+        out_services[i] = &catalog->services[i];
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+static void register_metrics(struct sf_catalog *catalog)
+{
+    struct sf_metrics *metrics = catalog->deps.metrics;
+    if (metrics == NULL)
+        return;
+    catalog->metric_commands =
+        sf_metric_series(sf_metrics_family(metrics, SF_METRIC_COUNTER, "sf_catalog_commands_total",
+                                           "Mutations admitted to a lane.", NULL),
+                         NULL);
+    catalog->metric_replays =
+        sf_metric_series(sf_metrics_family(metrics, SF_METRIC_COUNTER, "sf_catalog_replays_total",
+                                           "Mutations answered by a stored outcome.", NULL),
+                         NULL);
+    catalog->metric_group_ms = sf_metric_series(
+        sf_metrics_family(metrics, SF_METRIC_HISTOGRAM, "sf_catalog_group_commit_ms",
+                          "Time from a group's append to its rows.", NULL),
+        NULL);
+}
+
+static void destroy(struct sf_catalog *catalog)
+{
+    sf_map_destroy(catalog->admissions, sf_catalog_admission_destroy);
+    sf_map_destroy(catalog->bindings, free);
+    sf_map_destroy(catalog->adopted, free);
+    pthread_mutex_destroy(&catalog->group_mu);
+    pthread_mutex_destroy(&catalog->state_mu);
+    free(catalog->owner_id);
+    free(catalog);
+}
+
+enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched *sched,
+                            struct sf_diag *diag, struct sf_catalog **out_catalog)
+{
+    sf_diag_init(diag);
+    if (deps->lane_shards > 1024)
+        return sf_diag_set(diag, SF_ERR_CONFIG, "lane_shards is 1..1024");
+    struct sf_catalog *catalog = sf_calloc(1, sizeof(*catalog));
+    catalog->deps = *deps;
+    catalog->owner_id = sf_strdup(deps->owner_id == NULL ? "ccs" : deps->owner_id);
+    catalog->max_result_window =
+        deps->max_result_window == 0 ? DEFAULT_RESULT_WINDOW : deps->max_result_window;
+    pthread_mutex_init(&catalog->group_mu, NULL);
+    pthread_mutex_init(&catalog->state_mu, NULL);
+    catalog->admissions = sf_map_new();
+    catalog->bindings = sf_map_new();
+    catalog->adopted = sf_map_new();
+    catalog->services[0] = (struct sf_service){
+        .full_name = "searchfabric.v1.CatalogControlService",
+        .methods = public_methods,
+        .method_count = SF_ARRAY_LEN(public_methods),
+        .self = catalog,
+    };
+    catalog->services[1] = (struct sf_service){
+        .full_name = "searchfabric.v1.CatalogControlPrivateService",
+        .methods = private_methods,
+        .method_count = SF_ARRAY_LEN(private_methods),
+        .self = catalog,
+    };
+    register_metrics(catalog);
+    enum sf_err err = sf_catalog_recover(catalog, sched, diag);
+    if (err != SF_OK) {
+        destroy(catalog);
+        return err;
+    }
+    *out_catalog = catalog;
+    return SF_OK;
+}
+
+void sf_catalog_drain(struct sf_catalog *catalog)
+{
+    atomic_store(&catalog->draining, true);
+}
+
+void sf_catalog_close(struct sf_catalog *catalog, struct sf_sched *sched)
+{
+    if (catalog == NULL)
+        return;
+    struct sf_waiter idle;
+    sf_waiter_init(&idle, sched);
+    pthread_mutex_lock(&catalog->state_mu);
+    atomic_store(&catalog->draining, true);
+    bool busy = catalog->in_flight != 0;
+    if (busy)
+        catalog->idle = &idle;
+    pthread_mutex_unlock(&catalog->state_mu);
+    if (busy)
+        sf_waiter_wait(&idle);
+    sf_waiter_fini(&idle);
+    destroy(catalog);
+}
+
+void sf_catalog_stats(struct sf_catalog *catalog, struct sf_catalog_stats *out_stats)
+{
+    *out_stats = (struct sf_catalog_stats){
+        .owner_epoch = catalog->owner_epoch,
+        .newest_segment = atomic_load(&catalog->newest_segment),
+        .watermark = atomic_load(&catalog->watermark),
+        .commands_applied = atomic_load(&catalog->commands_applied),
+        .groups_committed = atomic_load(&catalog->groups_committed),
+        .attempts_aborted = atomic_load(&catalog->attempts_aborted),
+        .recovered = atomic_load(&catalog->recovered),
+        .open_ms = atomic_load(&catalog->open_ms),
+        .lane_shards = catalog->lane_shards,
+        .rebuilt = atomic_load(&catalog->rebuilt),
+        .stalled = atomic_load(&catalog->stalled) != 0,
+        .deposed = atomic_load(&catalog->deposed),
+    };
+}

@@ -1,0 +1,640 @@
+/*
+ * Model: the projection's tables have the columns of note sections 5.2 to 5.8; a row is read into
+ * the message of the same columns in durable.proto. Typed columns hold canonical JSON. The replay
+ * index keeps the whole record as `original_outcome_json`, so that a replay returns stored bytes.
+ * One more table, catalog_lane_shards, holds owner epoch and watermark of each lane shard: without
+ * its rows the projection counts as lost.
+ */
+#include "catalog/catalog_rules.h"
+
+#include <stdio.h>
+
+#include "base/pbjson.h"
+
+static const struct sf_sql_migration migrations[] = {
+    {1, "catalog",
+     "CREATE TABLE catalog_lane_shards (lane_shard BIGINT NOT NULL PRIMARY KEY,"
+     " owner_epoch BIGINT NOT NULL, watermark BIGINT NOT NULL);"
+     "CREATE TABLE namespaces (namespace_id BIGINT NOT NULL PRIMARY KEY,"
+     " namespace_name TEXT NOT NULL UNIQUE, namespace_name_allocation_epoch BIGINT NOT NULL,"
+     " namespace_revision BIGINT NOT NULL,"
+     " lifecycle_state TEXT NOT NULL"
+     " CHECK (lifecycle_state IN ('ACTIVE', 'QUIESCING', 'TOMBSTONED')),"
+     " lifecycle_updated_at_unix_ms BIGINT NOT NULL, lifecycle_gc_after_unix_ms BIGINT,"
+     " collection_name_binding_revision BIGINT NOT NULL, options_json TEXT,"
+     " encryption_json TEXT NOT NULL, approx_stats_json TEXT, index_json TEXT,"
+     " internal_policy_state_json TEXT NOT NULL, created_at_unix_ms BIGINT NOT NULL,"
+     " updated_at_unix_ms BIGINT NOT NULL);"
+     "CREATE TABLE collections (namespace_id BIGINT NOT NULL, collection_id BIGINT NOT NULL,"
+     " collection_name TEXT NOT NULL, collection_name_allocation_epoch BIGINT NOT NULL,"
+     " descriptor_revision BIGINT NOT NULL, active_schema_version BIGINT,"
+     " active_schema_generation_token TEXT, collection_truth_mode INT,"
+     " lifecycle_state TEXT NOT NULL CHECK (lifecycle_state IN ('ACTIVE', 'TOMBSTONED')),"
+     " drop_revision BIGINT, dropped_at_unix_ms BIGINT, gc_after_unix_ms BIGINT,"
+     " committed_manifest_version BIGINT NOT NULL, committed_manifest_checksum_or_etag TEXT,"
+     " options_json TEXT, encryption_json TEXT NOT NULL, approx_stats_json TEXT, index_json TEXT,"
+     " manifest_head_version BIGINT NOT NULL, expected_previous_head BIGINT NOT NULL,"
+     " manifest_head_last_update_epoch BIGINT NOT NULL,"
+     " manifest_head_reconciler_status TEXT NOT NULL CHECK (manifest_head_reconciler_status IN"
+     " ('IDLE', 'REPAIR_PENDING', 'REPAIRING', 'ERROR')),"
+     " internal_policy_state_json TEXT NOT NULL, created_at_unix_ms BIGINT NOT NULL,"
+     " updated_at_unix_ms BIGINT NOT NULL, PRIMARY KEY (namespace_id, collection_id),"
+     " UNIQUE (namespace_id, collection_name));"
+     "CREATE TABLE namespace_name_epochs (namespace_name TEXT NOT NULL PRIMARY KEY,"
+     " last_allocated_epoch BIGINT NOT NULL);"
+     "CREATE TABLE collection_name_epochs (namespace_id BIGINT NOT NULL,"
+     " collection_name TEXT NOT NULL, last_allocated_epoch BIGINT NOT NULL,"
+     " PRIMARY KEY (namespace_id, collection_name));"
+     "CREATE TABLE schema_generations (namespace_id BIGINT NOT NULL,"
+     " collection_id BIGINT NOT NULL, schema_version BIGINT NOT NULL,"
+     " schema_generation_token TEXT NOT NULL, collection_truth_mode INT NOT NULL,"
+     " schema_definition_json TEXT NOT NULL, ddl_commit_ts BIGINT NOT NULL,"
+     " applied_commit_ts BIGINT NOT NULL, active_schema_update_policy INT NOT NULL,"
+     " effective_max_result_window INT NOT NULL,"
+     " sync_state TEXT NOT NULL CHECK (sync_state IN ('APPLYING', 'READY', 'DRIFTED', 'ERROR')),"
+     " drift_reason TEXT, error_reason TEXT, command_identity TEXT NOT NULL,"
+     " created_at_unix_ms BIGINT NOT NULL, updated_at_unix_ms BIGINT NOT NULL,"
+     " PRIMARY KEY (namespace_id, collection_id, schema_version),"
+     " UNIQUE (namespace_id, collection_id, schema_generation_token));"},
+    {2, "replay_and_statistics",
+     "CREATE TABLE catalog_replay_index (command_identity TEXT NOT NULL PRIMARY KEY,"
+     " transport_lookup_key TEXT NOT NULL UNIQUE, business_lookup_key TEXT,"
+     " command_kind TEXT NOT NULL, replay_family TEXT NOT NULL, idempotency_key TEXT,"
+     " correlation_id TEXT, authenticated_client_identity_hash TEXT, principal_subject TEXT,"
+     " client_id TEXT, namespace_name TEXT, namespace_name_allocation_epoch BIGINT,"
+     " namespace_id BIGINT, collection_name TEXT, collection_name_allocation_epoch BIGINT,"
+     " collection_id BIGINT, schema_version BIGINT, fence_expected_prev_schema_version BIGINT,"
+     " fence_schema_generation_token TEXT, fence_enforce_monotonic_apply INT,"
+     " payload_fingerprint TEXT NOT NULL, terminal_state TEXT NOT NULL,"
+     " replay_classification TEXT NOT NULL, original_outcome_json TEXT NOT NULL,"
+     " command_object_key TEXT NOT NULL, created_ts BIGINT NOT NULL, applied_ts BIGINT);"
+     "CREATE UNIQUE INDEX uk_business_lookup ON catalog_replay_index (command_kind,"
+     " business_lookup_key) WHERE business_lookup_key IS NOT NULL;"
+     "CREATE TABLE collection_statistics_heads (namespace_id BIGINT NOT NULL,"
+     " collection_id BIGINT NOT NULL, latest_applied_schema_version BIGINT NOT NULL,"
+     " latest_applied_schema_generation_token TEXT NOT NULL,"
+     " latest_stats_commit_ts BIGINT NOT NULL, latest_collected_at_unix_ms BIGINT NOT NULL,"
+     " PRIMARY KEY (namespace_id, collection_id));"
+     "CREATE TABLE collection_statistics_snapshots (namespace_id BIGINT NOT NULL,"
+     " collection_id BIGINT NOT NULL, stats_commit_ts BIGINT NOT NULL,"
+     " applied_schema_version BIGINT NOT NULL, applied_schema_generation_token TEXT NOT NULL,"
+     " collected_at_unix_ms BIGINT NOT NULL, snapshot_json TEXT NOT NULL,"
+     " PRIMARY KEY (namespace_id, collection_id, applied_schema_generation_token,"
+     " stats_commit_ts));"},
+};
+
+enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
+                                       struct sf_diag *diag, struct sf_sql **out_sql)
+{
+    struct sf_sql_options options = {.path = path,
+                                     .migrations = migrations,
+                                     .migration_count = SF_ARRAY_LEN(migrations),
+                                     .faults = faults};
+    return sf_sql_open(&options, diag, out_sql);
+}
+
+/* ---- columns ------------------------------------------------------------------------------ */
+
+static char *col_str(struct sf_sql_stmt *stmt, int column, struct sf_arena *arena)
+{
+    return sf_arena_str(arena, sf_sql_col_text(stmt, column));
+}
+
+/* A JSON column as a message; NULL column = NULL. */
+static enum sf_err col_message(struct sf_sql_stmt *stmt, int column,
+                               const ProtobufCMessageDescriptor *desc, struct sf_arena *arena,
+                               struct sf_diag *diag, void *out_message)
+{
+    ProtobufCMessage *message = NULL;
+    enum sf_err err = SF_OK;
+    if (!sf_sql_col_is_null(stmt, column))
+        err = sf_pbjson_decode(desc, sf_sql_col_text(stmt, column), arena, diag, &message);
+    *(ProtobufCMessage **)out_message = message;
+    return err == SF_OK ? SF_OK : sf_diag_set(diag, SF_ERR_CORRUPT, "a projected row is broken");
+}
+
+/* Enum column text, without the prefix of the enumerators. */
+static int col_enum(struct sf_sql_stmt *stmt, int column, const ProtobufCEnumDescriptor *desc,
+                    const char *prefix)
+{
+    char name[96];
+    struct sf_view text = sf_sql_col_text(stmt, column);
+    int len = snprintf(name, sizeof(name), "%s%.*s", prefix, (int)text.len, (const char *)text.ptr);
+    if (len <= 0 || (size_t)len >= sizeof(name))
+        return 0;
+    const ProtobufCEnumValue *value = protobuf_c_enum_descriptor_get_value_by_name(desc, name);
+    return value == NULL ? 0 : value->value;
+}
+
+/* ---- shards ------------------------------------------------------------------------------- */
+
+enum sf_err sf_catalog_sql_shards(struct sf_sql_conn *conn, struct sf_diag *diag,
+                                  uint64_t *out_count, uint64_t *out_low_watermark,
+                                  uint64_t *out_high_epoch)
+{
+    struct sf_sql_stmt *stmt;
+    bool row;
+    enum sf_err err = sf_sql_prepare(conn,
+                                     "SELECT COUNT(*), MIN(watermark), MAX(owner_epoch)"
+                                     " FROM catalog_lane_shards WHERE lane_shard >= 0",
+                                     diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    err = sf_sql_step(stmt, diag, &row);
+    if (err == SF_OK && row) {
+        *out_count = (uint64_t)sf_sql_col_i64(stmt, 0);
+        *out_low_watermark = *out_count == 0 ? 0 : sf_sql_col_u64(stmt, 1);
+        *out_high_epoch = *out_count == 0 ? 0 : sf_sql_col_u64(stmt, 2);
+    }
+    sf_sql_finish(stmt);
+    return err;
+}
+
+enum sf_err sf_catalog_sql_look(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                                struct sf_diag *diag)
+{
+    if (catalog->deps.store->exclusive || SF_MUTANT(ccs_no_epoch_look))
+        return SF_OK;
+    uint64_t count, low, high;
+    enum sf_err err = sf_catalog_sql_shards(conn, diag, &count, &low, &high);
+    if (err != SF_OK)
+        return err;
+    if (count < catalog->lane_shards || high > catalog->owner_epoch) {
+        sf_catalog_depose(catalog, "projection", high);
+        return sf_diag_set(diag, SF_ERR_DEPOSED, "a newer owner serves the catalog");
+    }
+    return SF_OK;
+}
+
+/* ---- namespaces --------------------------------------------------------------------------- */
+
+#define NAMESPACE_COLUMNS                                                                          \
+    "namespace_id, namespace_name, namespace_name_allocation_epoch, namespace_revision,"           \
+    " lifecycle_state, lifecycle_updated_at_unix_ms, lifecycle_gc_after_unix_ms,"                  \
+    " collection_name_binding_revision, options_json, encryption_json, approx_stats_json,"         \
+    " index_json, internal_policy_state_json, created_at_unix_ms, updated_at_unix_ms"
+
+static enum sf_err namespace_of_row(struct sf_sql_stmt *stmt, struct sf_arena *arena,
+                                    struct sf_diag *diag, SF_PB(NamespaceRow) * *out_row)
+{
+    SF_PB(NamespaceRow) *row = sf_arena_alloc(arena, sizeof(*row));
+    if (row == NULL)
+        return sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large");
+    searchfabric__v1__namespace_row__init(row);
+    row->namespace_id = sf_sql_col_u64(stmt, 0);
+    row->namespace_name = col_str(stmt, 1, arena);
+    row->namespace_name_allocation_epoch = sf_sql_col_u64(stmt, 2);
+    row->namespace_revision = sf_sql_col_u64(stmt, 3);
+    row->lifecycle_state = (SF_PB(NamespaceLifecycleState))col_enum(
+        stmt, 4, &searchfabric__v1__namespace_lifecycle_state__descriptor,
+        "NAMESPACE_LIFECYCLE_STATE_");
+    row->lifecycle_updated_at_unix_ms = sf_sql_col_i64(stmt, 5);
+    if (!sf_sql_col_is_null(stmt, 6)) {
+        row->_lifecycle_gc_after_unix_ms_case =
+            SEARCHFABRIC__V1__NAMESPACE_ROW___LIFECYCLE_GC_AFTER_UNIX_MS_LIFECYCLE_GC_AFTER_UNIX_MS;
+        row->lifecycle_gc_after_unix_ms = sf_sql_col_i64(stmt, 6);
+    }
+    row->collection_name_binding_revision = sf_sql_col_u64(stmt, 7);
+    enum sf_err err = col_message(stmt, 8, &searchfabric__v1__descriptor_options__descriptor, arena,
+                                  diag, &row->options);
+    if (err == SF_OK)
+        err = col_message(stmt, 9, &searchfabric__v1__encryption_policy__descriptor, arena, diag,
+                          &row->encryption);
+    if (err == SF_OK)
+        err = col_message(stmt, 10, &searchfabric__v1__approx_stats__descriptor, arena, diag,
+                          &row->approx_stats);
+    if (err == SF_OK)
+        err = col_message(stmt, 11, &searchfabric__v1__index_status__descriptor, arena, diag,
+                          &row->index);
+    if (err == SF_OK)
+        err = col_message(stmt, 12, &searchfabric__v1__internal_policy_state__descriptor, arena,
+                          diag, &row->internal_policy_state);
+    row->created_at_unix_ms = sf_sql_col_i64(stmt, 13);
+    row->updated_at_unix_ms = sf_sql_col_i64(stmt, 14);
+    if (err == SF_OK && sf_arena_overflowed(arena))
+        err = sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large");
+    *out_row = row;
+    return err;
+}
+
+/* Steps once; *out_row stays NULL without a row. Finishes the statement. */
+static enum sf_err one_namespace(struct sf_sql_stmt *stmt, struct sf_arena *arena,
+                                 struct sf_diag *diag, SF_PB(NamespaceRow) * *out_row)
+{
+    bool row;
+    *out_row = NULL;
+    enum sf_err err = sf_sql_step(stmt, diag, &row);
+    if (err == SF_OK && row)
+        err = namespace_of_row(stmt, arena, diag, out_row);
+    sf_sql_finish(stmt);
+    return err;
+}
+
+enum sf_err sf_catalog_sql_namespace(struct sf_sql_conn *conn, uint64_t namespace_id,
+                                     struct sf_arena *arena, struct sf_diag *diag,
+                                     SF_PB(NamespaceRow) * *out_row)
+{
+    struct sf_sql_stmt *stmt;
+    enum sf_err err = sf_sql_prepare(
+        conn, "SELECT " NAMESPACE_COLUMNS " FROM namespaces WHERE namespace_id = ?1", diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(stmt, 1, namespace_id);
+    return one_namespace(stmt, arena, diag, out_row);
+}
+
+enum sf_err sf_catalog_sql_namespace_named(struct sf_sql_conn *conn, const char *name,
+                                           struct sf_arena *arena, struct sf_diag *diag,
+                                           SF_PB(NamespaceRow) * *out_row)
+{
+    struct sf_sql_stmt *stmt;
+    enum sf_err err = sf_sql_prepare(
+        conn, "SELECT " NAMESPACE_COLUMNS " FROM namespaces WHERE namespace_name = ?1", diag,
+        &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_text(stmt, 1, sf_view_str(name));
+    return one_namespace(stmt, arena, diag, out_row);
+}
+
+/* Upper bound of a prefix scan: the successor, or NULL for none. */
+static void bind_prefix_end(struct sf_sql_stmt *stmt, int index, struct sf_view prefix)
+{
+    struct sf_buf end = {0};
+    if (prefix.len != 0 && sf_prefix_successor(prefix, &end))
+        sf_sql_bind_text(stmt, index, sf_buf_view(&end));
+    else
+        sf_sql_bind_null(stmt, index);
+    sf_buf_fini(&end);
+}
+
+enum sf_err sf_catalog_sql_list_namespaces(struct sf_sql_conn *conn, struct sf_view prefix,
+                                           struct sf_view after, size_t limit,
+                                           struct sf_arena *arena, struct sf_diag *diag,
+                                           SF_PB(NamespaceRow) * **out_rows, size_t *out_count)
+{
+    struct sf_sql_stmt *stmt;
+    enum sf_err err =
+        sf_sql_prepare(conn,
+                       "SELECT " NAMESPACE_COLUMNS " FROM namespaces"
+                       " WHERE lifecycle_state <> 'TOMBSTONED' AND namespace_name >= ?1"
+                       " AND (?2 IS NULL OR namespace_name < ?2) AND namespace_name > ?3"
+                       " ORDER BY namespace_name LIMIT ?4",
+                       diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_text(stmt, 1, prefix);
+    bind_prefix_end(stmt, 2, prefix);
+    sf_sql_bind_text(stmt, 3, after);
+    sf_sql_bind_i64(stmt, 4, (int64_t)limit);
+    SF_PB(NamespaceRow) **rows = sf_arena_alloc(arena, (limit + 1) * sizeof(*rows));
+    size_t count = 0;
+    bool row = rows != NULL;
+    while (row && err == SF_OK) {
+        err = sf_sql_step(stmt, diag, &row);
+        if (err == SF_OK && row)
+            err = namespace_of_row(stmt, arena, diag, &rows[count++]);
+    }
+    sf_sql_finish(stmt);
+    *out_rows = rows;
+    *out_count = count;
+    return rows == NULL ? sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large") : err;
+}
+
+/* ---- collections -------------------------------------------------------------------------- */
+
+#define COLLECTION_COLUMNS                                                                         \
+    "namespace_id, collection_id, collection_name, collection_name_allocation_epoch,"              \
+    " descriptor_revision, active_schema_version, active_schema_generation_token,"                 \
+    " collection_truth_mode, lifecycle_state, options_json, encryption_json, approx_stats_json,"   \
+    " index_json, manifest_head_version, expected_previous_head,"                                  \
+    " manifest_head_last_update_epoch, manifest_head_reconciler_status,"                           \
+    " internal_policy_state_json, created_at_unix_ms, updated_at_unix_ms"
+
+static enum sf_err collection_of_row(struct sf_sql_stmt *stmt, struct sf_arena *arena,
+                                     struct sf_diag *diag, SF_PB(CollectionRow) * *out_row)
+{
+    SF_PB(CollectionRow) *row = sf_arena_alloc(arena, sizeof(*row));
+    SF_PB(CollectionRef) *ref = sf_arena_alloc(arena, sizeof(*ref));
+    if (row == NULL || ref == NULL)
+        return sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large");
+    searchfabric__v1__collection_row__init(row);
+    searchfabric__v1__collection_ref__init(ref);
+    ref->namespace_id = sf_sql_col_u64(stmt, 0);
+    ref->collection_id = sf_sql_col_u64(stmt, 1);
+    row->collection = ref;
+    row->collection_name = col_str(stmt, 2, arena);
+    row->collection_name_allocation_epoch = sf_sql_col_u64(stmt, 3);
+    row->descriptor_revision = sf_sql_col_u64(stmt, 4);
+    if (!sf_sql_col_is_null(stmt, 5)) {
+        row->_active_schema_version_case =
+            SEARCHFABRIC__V1__COLLECTION_ROW___ACTIVE_SCHEMA_VERSION_ACTIVE_SCHEMA_VERSION;
+        row->active_schema_version = sf_sql_col_u64(stmt, 5);
+        row->_active_schema_generation_token_case =
+            SEARCHFABRIC__V1__COLLECTION_ROW___ACTIVE_SCHEMA_GENERATION_TOKEN_ACTIVE_SCHEMA_GENERATION_TOKEN;
+        row->active_schema_generation_token = col_str(stmt, 6, arena);
+    }
+    row->collection_truth_mode = (SF_PB(CollectionTruthMode))sf_sql_col_i64(stmt, 7);
+    row->lifecycle_state = (SF_PB(CollectionAdmissionLifecycle))col_enum(
+        stmt, 8, &searchfabric__v1__collection_admission_lifecycle__descriptor,
+        "COLLECTION_ADMISSION_LIFECYCLE_");
+    enum sf_err err = col_message(stmt, 9, &searchfabric__v1__descriptor_options__descriptor, arena,
+                                  diag, &row->options);
+    if (err == SF_OK)
+        err = col_message(stmt, 10, &searchfabric__v1__encryption_policy__descriptor, arena, diag,
+                          &row->encryption);
+    if (err == SF_OK)
+        err = col_message(stmt, 11, &searchfabric__v1__approx_stats__descriptor, arena, diag,
+                          &row->approx_stats);
+    if (err == SF_OK)
+        err = col_message(stmt, 12, &searchfabric__v1__index_status__descriptor, arena, diag,
+                          &row->index);
+    row->manifest_head_version = sf_sql_col_u64(stmt, 13);
+    row->expected_previous_head = sf_sql_col_i64(stmt, 14);
+    row->manifest_head_last_update_epoch = sf_sql_col_u64(stmt, 15);
+    row->manifest_head_reconciler_status = (SF_PB(ManifestHeadReconcilerStatus))col_enum(
+        stmt, 16, &searchfabric__v1__manifest_head_reconciler_status__descriptor,
+        "MANIFEST_HEAD_RECONCILER_STATUS_");
+    if (err == SF_OK)
+        err = col_message(stmt, 17, &searchfabric__v1__internal_policy_state__descriptor, arena,
+                          diag, &row->internal_policy_state);
+    row->created_at_unix_ms = sf_sql_col_i64(stmt, 18);
+    row->updated_at_unix_ms = sf_sql_col_i64(stmt, 19);
+    if (err == SF_OK && sf_arena_overflowed(arena))
+        err = sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large");
+    *out_row = row;
+    return err;
+}
+
+static enum sf_err one_collection(struct sf_sql_stmt *stmt, struct sf_arena *arena,
+                                  struct sf_diag *diag, SF_PB(CollectionRow) * *out_row)
+{
+    bool row;
+    *out_row = NULL;
+    enum sf_err err = sf_sql_step(stmt, diag, &row);
+    if (err == SF_OK && row)
+        err = collection_of_row(stmt, arena, diag, out_row);
+    sf_sql_finish(stmt);
+    return err;
+}
+
+enum sf_err sf_catalog_sql_collection(struct sf_sql_conn *conn, uint64_t namespace_id,
+                                      uint64_t collection_id, struct sf_arena *arena,
+                                      struct sf_diag *diag, SF_PB(CollectionRow) * *out_row)
+{
+    struct sf_sql_stmt *stmt;
+    enum sf_err err = sf_sql_prepare(conn,
+                                     "SELECT " COLLECTION_COLUMNS " FROM collections"
+                                     " WHERE namespace_id = ?1 AND collection_id = ?2",
+                                     diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(stmt, 1, namespace_id);
+    sf_sql_bind_u64(stmt, 2, collection_id);
+    return one_collection(stmt, arena, diag, out_row);
+}
+
+enum sf_err sf_catalog_sql_collection_named(struct sf_sql_conn *conn, uint64_t namespace_id,
+                                            const char *name, struct sf_arena *arena,
+                                            struct sf_diag *diag, SF_PB(CollectionRow) * *out_row)
+{
+    struct sf_sql_stmt *stmt;
+    enum sf_err err = sf_sql_prepare(conn,
+                                     "SELECT " COLLECTION_COLUMNS " FROM collections"
+                                     " WHERE namespace_id = ?1 AND collection_name = ?2",
+                                     diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(stmt, 1, namespace_id);
+    sf_sql_bind_text(stmt, 2, sf_view_str(name));
+    return one_collection(stmt, arena, diag, out_row);
+}
+
+enum sf_err sf_catalog_sql_list_collections(struct sf_sql_conn *conn, uint64_t namespace_id,
+                                            struct sf_view prefix, struct sf_view after,
+                                            size_t limit, struct sf_arena *arena,
+                                            struct sf_diag *diag, SF_PB(CollectionRow) * **out_rows,
+                                            size_t *out_count)
+{
+    struct sf_sql_stmt *stmt;
+    enum sf_err err =
+        sf_sql_prepare(conn,
+                       "SELECT " COLLECTION_COLUMNS " FROM collections WHERE namespace_id = ?1"
+                       " AND lifecycle_state = 'ACTIVE' AND collection_name >= ?2"
+                       " AND (?3 IS NULL OR collection_name < ?3) AND collection_name > ?4"
+                       " ORDER BY collection_name LIMIT ?5",
+                       diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(stmt, 1, namespace_id);
+    sf_sql_bind_text(stmt, 2, prefix);
+    bind_prefix_end(stmt, 3, prefix);
+    sf_sql_bind_text(stmt, 4, after);
+    sf_sql_bind_i64(stmt, 5, (int64_t)limit);
+    SF_PB(CollectionRow) **rows = sf_arena_alloc(arena, (limit + 1) * sizeof(*rows));
+    size_t count = 0;
+    bool row = rows != NULL;
+    while (row && err == SF_OK) {
+        err = sf_sql_step(stmt, diag, &row);
+        if (err == SF_OK && row)
+            err = collection_of_row(stmt, arena, diag, &rows[count++]);
+    }
+    sf_sql_finish(stmt);
+    *out_rows = rows;
+    *out_count = count;
+    return rows == NULL ? sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large") : err;
+}
+
+/* ---- schema generations ------------------------------------------------------------------- */
+
+#define GENERATION_COLUMNS                                                                         \
+    "namespace_id, collection_id, schema_version, schema_generation_token,"                        \
+    " schema_definition_json, ddl_commit_ts, applied_commit_ts, active_schema_update_policy,"      \
+    " effective_max_result_window, sync_state, drift_reason, error_reason, command_identity,"      \
+    " created_at_unix_ms, updated_at_unix_ms"
+
+static SF_PB(SchemaSyncState) * sync_of_row(struct sf_sql_stmt *stmt, struct sf_arena *arena)
+{
+    struct sf_view text = sf_sql_col_text(stmt, 9);
+    if (sf_view_equal(text, sf_view_str("READY")))
+        return sf_catalog_sync_state(SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_READY, "", arena);
+    if (sf_view_equal(text, sf_view_str("DRIFTED")))
+        return sf_catalog_sync_state(SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_DRIFTED,
+                                     col_str(stmt, 10, arena), arena);
+    if (sf_view_equal(text, sf_view_str("ERROR")))
+        return sf_catalog_sync_state(SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_ERROR,
+                                     col_str(stmt, 11, arena), arena);
+    return sf_catalog_sync_state(SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_APPLYING, "", arena);
+}
+
+static enum sf_err generation_of_row(struct sf_sql_stmt *stmt, struct sf_arena *arena,
+                                     struct sf_diag *diag, SF_PB(SchemaGenerationRow) * *out_row)
+{
+    SF_PB(SchemaGenerationRow) *row = sf_arena_alloc(arena, sizeof(*row));
+    SF_PB(SchemaGenerationBody) *body = sf_arena_alloc(arena, sizeof(*body));
+    SF_PB(CollectionRef) *ref = sf_arena_alloc(arena, sizeof(*ref));
+    SF_PB(SchemaConvergence) *convergence = sf_arena_alloc(arena, sizeof(*convergence));
+    if (row == NULL || body == NULL || ref == NULL || convergence == NULL)
+        return sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large");
+    searchfabric__v1__schema_generation_row__init(row);
+    searchfabric__v1__schema_generation_body__init(body);
+    searchfabric__v1__collection_ref__init(ref);
+    searchfabric__v1__schema_convergence__init(convergence);
+    ref->namespace_id = sf_sql_col_u64(stmt, 0);
+    ref->collection_id = sf_sql_col_u64(stmt, 1);
+    body->collection = ref;
+    body->schema_version = sf_sql_col_u64(stmt, 2);
+    body->schema_generation_token = col_str(stmt, 3, arena);
+    enum sf_err err =
+        col_message(stmt, 4, &searchfabric__v1__collection_schema_definition__descriptor, arena,
+                    diag, &body->definition);
+    body->ddl_commit_ts = sf_sql_col_u64(stmt, 5);
+    body->applied_commit_ts = sf_sql_col_u64(stmt, 6);
+    body->active_schema_update_policy = (SF_PB(ActiveSchemaUpdatePolicy))sf_sql_col_i64(stmt, 7);
+    body->effective_max_result_window = (uint32_t)sf_sql_col_i64(stmt, 8);
+    body->command_identity = col_str(stmt, 12, arena);
+    body->created_at_unix_ms = sf_sql_col_i64(stmt, 13);
+    row->updated_at_unix_ms = sf_sql_col_i64(stmt, 14);
+    convergence->updated_at_unix_ms = row->updated_at_unix_ms;
+    convergence->state = sync_of_row(stmt, arena);
+    row->body = body;
+    row->convergence = convergence;
+    if (err == SF_OK && sf_arena_overflowed(arena))
+        err = sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large");
+    *out_row = row;
+    return err;
+}
+
+enum sf_err sf_catalog_sql_generation(struct sf_sql_conn *conn, uint64_t namespace_id,
+                                      uint64_t collection_id, enum sf_catalog_generation_by by,
+                                      uint64_t version, const char *token, struct sf_arena *arena,
+                                      struct sf_diag *diag, SF_PB(SchemaGenerationRow) * *out_row)
+{
+#define GENERATION_WHERE                                                                           \
+    "SELECT " GENERATION_COLUMNS                                                                   \
+    " FROM schema_generations WHERE namespace_id = ?1 AND collection_id = ?2 AND "
+    static const char *const queries[] = {
+        [SF_CATALOG_GENERATION_VERSION] = GENERATION_WHERE "schema_version = ?3",
+        [SF_CATALOG_GENERATION_TOKEN] = GENERATION_WHERE "schema_generation_token = ?3",
+        [SF_CATALOG_GENERATION_READY] =
+            GENERATION_WHERE "sync_state = 'READY' ORDER BY schema_version DESC LIMIT 1",
+    };
+    struct sf_sql_stmt *stmt;
+    *out_row = NULL;
+    enum sf_err err = sf_sql_prepare(conn, queries[by], diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(stmt, 1, namespace_id);
+    sf_sql_bind_u64(stmt, 2, collection_id);
+    if (by == SF_CATALOG_GENERATION_VERSION)
+        sf_sql_bind_u64(stmt, 3, version);
+    else if (by == SF_CATALOG_GENERATION_TOKEN)
+        sf_sql_bind_text(stmt, 3, sf_view_str(token));
+    bool row;
+    err = sf_sql_step(stmt, diag, &row);
+    if (err == SF_OK && row)
+        err = generation_of_row(stmt, arena, diag, out_row);
+    sf_sql_finish(stmt);
+    return err;
+}
+
+enum sf_err sf_catalog_sql_ready_below(struct sf_sql_conn *conn, uint64_t namespace_id,
+                                       uint64_t collection_id, uint64_t version,
+                                       struct sf_arena *arena, struct sf_diag *diag,
+                                       SF_PB(SchemaGenerationRow) * *out_row)
+{
+    struct sf_sql_stmt *stmt;
+    *out_row = NULL;
+    enum sf_err err = sf_sql_prepare(conn,
+                                     "SELECT " GENERATION_COLUMNS " FROM schema_generations"
+                                     " WHERE namespace_id = ?1 AND collection_id = ?2"
+                                     " AND schema_version < ?3 AND sync_state = 'READY'"
+                                     " ORDER BY schema_version DESC LIMIT 1",
+                                     diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(stmt, 1, namespace_id);
+    sf_sql_bind_u64(stmt, 2, collection_id);
+    sf_sql_bind_u64(stmt, 3, version);
+    bool row;
+    err = sf_sql_step(stmt, diag, &row);
+    if (err == SF_OK && row)
+        err = generation_of_row(stmt, arena, diag, out_row);
+    sf_sql_finish(stmt);
+    return err;
+}
+
+enum sf_err sf_catalog_sql_ready_collections(struct sf_sql_conn *conn, struct sf_diag *diag,
+                                             SF_PB(CollectionRef) * *out_refs, size_t *out_count)
+{
+    struct sf_sql_stmt *stmt;
+    size_t cap = 0;
+    *out_refs = NULL;
+    *out_count = 0;
+    enum sf_err err = sf_sql_prepare(conn,
+                                     "SELECT DISTINCT namespace_id, collection_id"
+                                     " FROM schema_generations WHERE sync_state = 'READY'"
+                                     " ORDER BY namespace_id, collection_id",
+                                     diag, &stmt);
+    bool row = err == SF_OK;
+    while (row && err == SF_OK) {
+        err = sf_sql_step(stmt, diag, &row);
+        if (err != SF_OK || !row)
+            break;
+        if (*out_count == cap) {
+            cap = cap == 0 ? 64 : cap * 2;
+            *out_refs = sf_realloc(*out_refs, cap * sizeof(**out_refs));
+        }
+        SF_PB(CollectionRef) *ref = &(*out_refs)[(*out_count)++];
+        searchfabric__v1__collection_ref__init(ref);
+        ref->namespace_id = sf_sql_col_u64(stmt, 0);
+        ref->collection_id = sf_sql_col_u64(stmt, 1);
+    }
+    return err;
+}
+
+/* ---- replay index ------------------------------------------------------------------------- */
+
+static enum sf_err one_outcome(struct sf_sql_stmt *stmt, struct sf_arena *arena,
+                               struct sf_diag *diag, SF_PB(CommandOutcomeObject) * *out_outcome)
+{
+    bool row;
+    *out_outcome = NULL;
+    enum sf_err err = sf_sql_step(stmt, diag, &row);
+    if (err == SF_OK && row)
+        err = col_message(stmt, 0, &searchfabric__v1__command_outcome_object__descriptor, arena,
+                          diag, out_outcome);
+    sf_sql_finish(stmt);
+    return err;
+}
+
+enum sf_err sf_catalog_sql_replay(struct sf_sql_conn *conn, const char *command_identity,
+                                  struct sf_arena *arena, struct sf_diag *diag,
+                                  SF_PB(CommandOutcomeObject) * *out_outcome)
+{
+    struct sf_sql_stmt *stmt;
+    enum sf_err err = sf_sql_prepare(
+        conn, "SELECT original_outcome_json FROM catalog_replay_index WHERE command_identity = ?1",
+        diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_text(stmt, 1, sf_view_str(command_identity));
+    return one_outcome(stmt, arena, diag, out_outcome);
+}
+
+enum sf_err sf_catalog_sql_business(struct sf_sql_conn *conn, const char *kind_name,
+                                    const char *business_key, struct sf_arena *arena,
+                                    struct sf_diag *diag,
+                                    SF_PB(CommandOutcomeObject) * *out_outcome)
+{
+    struct sf_sql_stmt *stmt;
+    enum sf_err err = sf_sql_prepare(conn,
+                                     "SELECT original_outcome_json FROM catalog_replay_index"
+                                     " WHERE command_kind = ?1 AND business_lookup_key = ?2",
+                                     diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_text(stmt, 1, sf_view_str(kind_name));
+    sf_sql_bind_text(stmt, 2, sf_view_str(business_key));
+    return one_outcome(stmt, arena, diag, out_outcome);
+}
