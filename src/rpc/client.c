@@ -387,6 +387,8 @@ static void on_close(struct sf_task *task)
     channel->conn = NULL;
     (void)snprintf(channel->last_error, sizeof(channel->last_error), "the channel was closed");
     fail_waiting(channel, SF_ERR_STOPPED, channel->authority);
+    while (channel->resting != NULL)
+        fail(channel->resting, SF_ERR_STOPPED, channel->authority, channel->last_error);
     for (struct grpc_conn *conn = channel->conns; conn != NULL; conn = conn->next) {
         for (struct grpc_call *call = conn->calls; call != NULL; call = call->next)
             fail(call, SF_ERR_STOPPED, channel->authority, "the channel was closed");

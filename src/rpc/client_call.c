@@ -18,7 +18,8 @@
 #include "rpc/client_priv.h"
 #include "rpc/wire.h"
 
-#define MAX_ATTEMPTS    3
+#define MAX_ATTEMPTS    6
+#define RETRY_FIRST_MS  5
 #define DELIVER_BATCH   64
 #define KEEP_BACK_BYTES (SF_LIMIT_RPC_STREAM_BUDGET_BYTES / 4) /* unseen messages of a stream */
 
@@ -126,6 +127,10 @@ void grpc_call_finish(struct grpc_call *call, const struct sf_diag *diag)
         return;
     call->ended = true;
     sf_timer_stop(&call->deadline);
+    if (sf_timer_active(&call->retry)) {
+        sf_timer_stop(&call->retry);
+        grpc_call_unlink(&channel->resting, call);
+    }
     if (call->listed && call->stream_id == 0)
         grpc_call_unlink(&channel->waiting, call);
     if (call->stream_id > 0) {
@@ -539,6 +544,29 @@ static void finish_without_status(struct grpc_call *call, uint32_t error_code)
     finish_with(call, SF_BACKEND_UNAVAILABLE, why);
 }
 
+static void on_retry(struct sf_timer *timer)
+{
+    struct grpc_call *call = SF_CONTAINER_OF(timer, struct grpc_call, retry);
+
+    grpc_call_unlink(&call->channel->resting, call);
+    grpc_channel_place(call->channel, call);
+}
+
+/* The server never looked at the call: once more, at once after a GOAWAY, else after a pause. */
+static void retry_later(struct grpc_call *call)
+{
+    struct grpc_channel *channel = call->channel;
+    int64_t delay_ms = channel->conn == NULL ? 0 : (int64_t)RETRY_FIRST_MS << call->attempts;
+
+    call->out->at = 0;
+    sf_frame_reader_fini(&call->reader);
+    call->unconsumed = 0;
+    grpc_call_link(&channel->resting, call);
+    sf_timer_init(&call->retry, channel->loop, on_retry);
+    sf_timer_start(&call->retry,
+                   delay_ms / 2 + (int64_t)sf_rng_below(&channel->rng, (uint64_t)delay_ms + 1));
+}
+
 void grpc_call_stream_closed(struct grpc_call *call, uint32_t error_code)
 {
     struct grpc_conn *conn = call->conn;
@@ -551,8 +579,7 @@ void grpc_call_stream_closed(struct grpc_call *call, uint32_t error_code)
             finish_by_status(call);
         } else if (error_code == NGHTTP2_REFUSED_STREAM && call->unary &&
                    call->attempts < MAX_ATTEMPTS) {
-            call->out->at = 0;
-            grpc_channel_place(call->channel, call);
+            retry_later(call);
         } else {
             finish_without_status(call, error_code);
         }

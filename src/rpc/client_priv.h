@@ -67,8 +67,9 @@ struct grpc_call {
     /* the channel's loop */
     struct sf_task hop;
     struct sf_timer deadline;
+    struct sf_timer retry;         /* a refused unary call waits to be placed again */
     struct grpc_conn *conn;        /* where the stream is */
-    struct grpc_call *prev, *next; /* in conn->calls or channel->waiting */
+    struct grpc_call *prev, *next; /* in conn->calls, channel->waiting or resting */
     bool listed;
     bool started;
     bool ended;        /* finish was called */
@@ -122,6 +123,7 @@ struct grpc_channel {
     struct grpc_conn *conn; /* takes new calls; NULL: none */
     struct grpc_conn *conns;
     struct grpc_call *waiting; /* for `conn` to be connected */
+    struct grpc_call *resting; /* refused, until their retry timer */
     int64_t retry_at_ms;       /* after a failure: not before */
     unsigned failures;         /* in a row */
     char last_error[128];

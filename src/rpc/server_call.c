@@ -133,6 +133,7 @@ void rpc_call_detach(struct rpc_call *call, bool clean)
     else
         conn->calls = call->next;
     conn->call_count--;
+    conn->running_count -= call->running;
     conn->worker->call_count--;
     conn->idle_since_ms = conn->worker->loop->now_ms;
     rpc_server_count_call(conn->server, call->call.route,
@@ -419,6 +420,8 @@ static void run_unary(struct rpc_call *call)
 
     call->half_close_told = 1;
     call->dispatched = 1;
+    call->running = 1;
+    call->conn->running_count++;
     atomic_fetch_add(&call->refs, 1);
     route->method->unary(route->service->self, &call->call, call->request);
 }

@@ -97,7 +97,8 @@ static void serve_waiting(struct rpc_conn *conn)
     while (conn->waiting != NULL) {
         struct rpc_call *call = conn->waiting;
         bool room = rpc_conn_has_room(conn);
-        if (!room && atomic_load(&conn->out_bytes) > CONN_SOFT_BYTES && call->stream_id != 0)
+        bool others = conn->running_count > 0 || atomic_load(&conn->out_bytes) > 0;
+        if (!room && others && call->stream_id != 0)
             return;
         bool satisfied = rpc_call_go_on(call);
         if (!satisfied && !room)

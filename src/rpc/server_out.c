@@ -102,7 +102,7 @@ void rpc_end_set(struct rpc_end *end, const struct sf_diag *diag)
     end->grpc_status = SF_GRPC_OK;
     if (diag == NULL)
         return;
-    end->grpc_status = sf_err_info(sf_err_public(diag->err))->grpc;
+    end->grpc_status = (int)sf_err_info(sf_err_public(diag->err))->grpc;
     sf_grpc_message_encode(sf_view_str(diag->message), &end->text);
     end->message_len = end->text.len;
     sf_error_status_encode(diag, &status);

@@ -103,7 +103,8 @@ struct rpc_call {
     unsigned bad_metadata : 1; /* a -bin value is malformed */
     unsigned begun : 1;        /* the request's headers are complete */
     unsigned opened : 1;       /* stream handler: open was called */
-    unsigned dispatched : 1;   /* unary handler: it runs or ran */
+    unsigned running : 1;      /* in conn->running_count */
+    unsigned dispatched : 1;   /* unary handler: it runs */
     unsigned half_closed : 1;  /* the client sends no more */
     unsigned half_close_told : 1;
     unsigned ended : 1;         /* `end` goes out after `out` */
@@ -130,7 +131,8 @@ struct rpc_conn {
     struct rpc_conn *prev, *next; /* in worker->conns */
     struct rpc_call *calls;
     unsigned call_count;
-    size_t in_bytes;                         /* counted bytes of requests */
+    unsigned running_count; /* unary calls handed to their handler, until their stream is gone */
+    size_t in_bytes;        /* counted bytes of requests */
     struct rpc_call *waiting, *waiting_tail; /* calls held back by the budgets, first come first */
     struct rpc_call *woken;                  /* calls whose output got room */
     struct sf_timer timer;
