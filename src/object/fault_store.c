@@ -40,7 +40,9 @@ struct wire {
     struct sf_fault_store *fault;
     struct handle *handle; /* sender; NULL once it crashed or was answered */
     enum wire_kind kind;
-    struct sf_put put; /* own copies of key and body */
+    uint8_t *key;      /* owned copy */
+    uint8_t *body;     /* owned copy */
+    struct sf_put put; /* refers to both */
     struct plan plan;
     struct sf_timer apply_timer;
     struct sf_timer answer_timer;
@@ -144,8 +146,8 @@ static void wire_free(struct wire *w)
     if (w->next != NULL)
         w->next->prev = w->prev;
     f->wire_count--;
-    free((void *)(uintptr_t)w->put.key.ptr);
-    free((void *)(uintptr_t)w->put.body.ptr);
+    free(w->key);
+    free(w->body);
     free(w);
 }
 
@@ -155,9 +157,9 @@ static void wire_free_if_over(struct wire *w)
         wire_free(w);
 }
 
-static struct sf_view copy_view(struct sf_view v)
+static uint8_t *copy_bytes(struct sf_view v)
 {
-    return v.len == 0 ? (struct sf_view){0} : sf_view_bytes(sf_memdup(v.ptr, v.len), v.len);
+    return sf_memdup(v.len == 0 ? (const uint8_t *)"" : v.ptr, v.len);
 }
 
 static void query_finish(struct query *q, enum sf_err err);
@@ -329,8 +331,10 @@ static void wire_send(struct handle *h, enum wire_kind kind, const struct sf_put
     struct wire *w = sf_calloc(1, sizeof(*w));
 
     *w = (struct wire){.next = f->wires, .fault = f, .handle = h, .kind = kind, .put = *put};
-    w->put.key = copy_view(put->key);
-    w->put.body = copy_view(put->body);
+    w->key = copy_bytes(put->key);
+    w->body = copy_bytes(put->body);
+    w->put.key.ptr = w->key;
+    w->put.body.ptr = w->body;
     w->attempt = attempt;
     w->deleter = deleter;
     if (f->wires != NULL)
@@ -627,8 +631,10 @@ void sf_fault_store_destroy(struct sf_fault_store *fault)
     if (fault == NULL)
         return;
     SF_ASSERT(fault->handle_count == 0);
-    while (fault->wires != NULL)
-        wire_free(fault->wires);
+    for (struct wire *w = fault->wires, *next; w != NULL; w = next) {
+        next = w->next;
+        wire_free(w);
+    }
     free(fault);
 }
 

@@ -37,6 +37,7 @@ enum option_key {
     OPT_SECONDS,
     OPT_JOBS,
     OPT_TWICE,
+    OPT_EMBEDDED,
     OPT_LIST
 };
 
@@ -54,6 +55,7 @@ static const struct argp_option option_table[] = {
     {"seconds", OPT_SECONDS, "N", 0, "Start no further seed after N seconds (default: no end)", 0},
     {"jobs", OPT_JOBS, "N", 0, "Run the seeds in N processes", 0},
     {"twice", OPT_TWICE, NULL, 0, "Run each seed twice and compare the histories", 0},
+    {"embedded", OPT_EMBEDDED, NULL, 0, "Keep the objects in the embedded store, on disk", 0},
     {"list", OPT_LIST, NULL, 0, "List scenarios and mutants", 0},
     {0}};
 
@@ -68,6 +70,7 @@ struct command {
     bool calm;
     bool crash_points;
     bool twice;
+    bool embedded;
     bool list;
     uint64_t crash_at; /* 0 = none */
     long seconds;      /* 0 = no end */
@@ -111,10 +114,11 @@ SF_NORETURN static void end_broken(const char *message)
     if (running.crash_at_put != 0)
         (void)snprintf(crash, sizeof(crash), " --crash-at %llu",
                        (unsigned long long)running.crash_at_put);
-    int n = snprintf(text, sizeof(text), "%s: %s\nreplay: %s --scenario %s --seed %llu%s%s%s%s\n",
+    int n = snprintf(text, sizeof(text), "%s: %s\nreplay: %s --scenario %s --seed %llu%s%s%s%s%s\n",
                      mutant ? "caught" : "violation", message, program, running_scenario,
                      (unsigned long long)running.seed, crash,
-                     running.calm && crash[0] == '\0' ? " --calm" : "", mutant ? " --mutant " : "",
+                     running.calm && crash[0] == '\0' ? " --calm" : "",
+                     running.embedded ? " --embedded" : "", mutant ? " --mutant " : "",
                      mutant ? sf_mutant_info(running_mutant)->name : "");
     if (n > 0)
         write_all(text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
@@ -171,6 +175,7 @@ static uint64_t run_once(const struct command *c, const struct sim_scenario *s, 
 {
     running = (struct sim_run_options){.seed = seed,
                                        .trace = c->trace,
+                                       .embedded = c->embedded,
                                        .calm = c->calm || c->crash_points || crash_at != 0,
                                        .crash_at_put = crash_at};
     running_scenario = s->name;
@@ -379,6 +384,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case OPT_TWICE:
         c->twice = true;
+        break;
+    case OPT_EMBEDDED:
+        c->embedded = true;
         break;
     case OPT_LIST:
         c->list = true;

@@ -7,6 +7,7 @@
 
 #include "exec/timer_heap.h"
 #include "fault/sim/sim.h"
+#include "support/tempdir.h"
 
 #define SIM_LOOPS 4u
 
@@ -105,7 +106,7 @@ struct sim_run_options {
     bool trace;
     bool calm;             /* no random faults */
     uint64_t crash_at_put; /* 0 = none */
-    const char *replay;    /* command that repeats this run */
+    bool embedded;         /* the backend is the embedded store, on disk */
 };
 
 struct sim {
@@ -120,6 +121,7 @@ struct sim {
     struct sim_process *processes;
     struct sim_process *net; /* the network's loop lives here */
     struct sf_store *backend;
+    char folder[SF_TEMPDIR_BYTES]; /* of the embedded backend */
     struct sf_fault_store *fault;
     struct sim_node *nodes;
     struct sim_thread *idle;

@@ -407,6 +407,17 @@ void sim_configure(struct sim *sim, const struct sim_options *options)
     sim->next_chaos_ms = 1 + sim_draw_ms(&sim->chaos, 2 * sim->options.chaos.interval_ms);
 }
 
+static void open_backend(struct sim *sim)
+{
+    if (!sim->run.embedded) {
+        sim->backend = sf_memory_store_new_inline();
+        return;
+    }
+    sf_tempdir_make(sim->folder);
+    enum sf_err err = sf_embedded_store_open(sim->folder, NULL, &sim->backend);
+    SF_ASSERT(err == SF_OK);
+}
+
 struct sim *sim_new(const struct sim_run_options *run)
 {
     struct sim *sim = sf_calloc(1, sizeof(*sim));
@@ -418,7 +429,7 @@ struct sim *sim_new(const struct sim_run_options *run)
     sf_rng_init(&sim->user, run->seed * 3 + 3);
     sim->history = UINT64_C(0xcbf29ce484222325);
     SF_ASSERT(sem_init(&sim->back, 0, 0) == 0);
-    sim->backend = sf_memory_store_new_inline();
+    open_backend(sim);
     sim->net = sim_process_make(sim, "net", 0);
     sim_configure(sim, &options);
     return sim;
@@ -438,6 +449,8 @@ void sim_destroy(struct sim *sim)
     sf_fault_store_destroy(sim->fault);
     sim_process_destroy(sim->net);
     sf_store_destroy(sim->backend);
+    if (sim->run.embedded)
+        sf_tempdir_remove(sim->folder);
     sim_threads_fini(sim);
     (void)sem_destroy(&sim->back);
     free(sim);

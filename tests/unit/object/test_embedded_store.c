@@ -4,9 +4,15 @@
 #include "support/tempdir.h"
 
 #include <semaphore.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "exec/reactor.h"
 #include "object/store.h"
 
@@ -152,14 +158,147 @@ static void test_completions_run_on_the_loop(void **state)
     sf_store_destroy(o.store);
 }
 
+/* Runs this program anew in `role` (see main) on the folder, so that the store's threads are its
+ * own; `out_fd` is its standard output (NULL: inherited). */
+static pid_t spawn(const char *role, int *out_fd)
+{
+    char *argv[] = {"test_embedded_store", (char *)(uintptr_t)role, folder, NULL};
+    posix_spawn_file_actions_t actions;
+    int fds[2] = {-1, -1};
+    pid_t child = 0;
+
+    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+    if (out_fd != NULL) {
+        assert_int_equal(pipe(fds), 0);
+        assert_int_equal(posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO), 0);
+        assert_int_equal(posix_spawn_file_actions_addclose(&actions, fds[0]), 0);
+        assert_int_equal(posix_spawn_file_actions_addclose(&actions, fds[1]), 0);
+    }
+    assert_int_equal(posix_spawn(&child, "/proc/self/exe", &actions, NULL, argv, environ), 0);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    if (out_fd != NULL) {
+        (void)close(fds[1]);
+        *out_fd = fds[0];
+    }
+    return child;
+}
+
+/* A process that is killed with -9 at any point has lost nothing that it was told is durable. */
+static void write_until_killed(void)
+{
+    struct sf_store *store = open_store();
+
+    for (unsigned i = 0;; i++) {
+        char key[32];
+        (void)snprintf(key, sizeof(key), "k/%06u", i);
+        struct sf_put put = {
+            .key = sf_view_str(key), .body = sf_view_str(key), .cond = SF_PUT_ABSENT};
+        if (sf_store_put_wait(store, NULL, &put) != SF_OK ||
+            write(STDOUT_FILENO, &i, sizeof(i)) != sizeof(i))
+            _exit(1);
+    }
+}
+
+static void test_kill_loses_nothing_acknowledged(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 3; round++) {
+        unsigned last = 0;
+        int fd = -1;
+        sf_tempdir_remove(folder);
+        pid_t child = spawn("write-until-killed", &fd);
+        while (last < 20 + 37 * round)
+            assert_int_equal(read(fd, &last, sizeof(last)), sizeof(last));
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        while (read(fd, &last, sizeof(last)) == sizeof(last)) {
+        }
+        (void)close(fd);
+        struct sf_store *store = open_store();
+        for (unsigned i = 0; i <= last; i++) {
+            struct sf_buf body = {0};
+            char key[32];
+            (void)snprintf(key, sizeof(key), "k/%06u", i);
+            assert_int_equal(sf_store_get_wait(store, NULL, sf_view_str(key), &body, NULL), SF_OK);
+            assert_true(sf_view_equal(sf_buf_view(&body), sf_view_str(key)));
+            sf_buf_fini(&body);
+        }
+        sf_store_destroy(store);
+    }
+}
+
+/* The disk refuses to grow a file: the put in hand is in doubt, later ones are refused for certain,
+ * what stood stands. */
+static int write_into_a_full_disk(void)
+{
+    struct sf_store *store = open_store();
+    static uint8_t big[1u << 20];
+    const struct rlimit limit = {2u << 20, 2u << 20};
+    struct sf_put put = {.key = sf_view_str("small"), .body = sf_view_str("stands")};
+    struct sf_buf body = {0};
+    enum sf_err err = SF_OK;
+
+    sf_log_set_fd(-1);
+    if (sf_store_put_wait(store, NULL, &put) != SF_OK)
+        return 2;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return 3;
+    for (unsigned i = 0; i < 10 && err == SF_OK; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "big/%u", i);
+        put = (struct sf_put){.key = sf_view_str(key), .body = sf_view_bytes(big, sizeof(big))};
+        err = sf_store_put_wait(store, NULL, &put);
+    }
+    if (err != SF_ERR_AMBIGUOUS)
+        return 4;
+    put = (struct sf_put){.key = sf_view_str("later"), .body = sf_view_str("x")};
+    if (sf_store_put_wait(store, NULL, &put) != SF_ERR_UNAVAILABLE)
+        return 5;
+    if (sf_store_remove_wait(store, NULL, sf_view_str("small")) != SF_ERR_UNAVAILABLE)
+        return 6;
+    if (sf_store_get_wait(store, NULL, sf_view_str("small"), &body, NULL) != SF_OK)
+        return 7;
+    return 0;
+}
+
+static void test_failed_write_is_in_doubt_and_stops_the_store(void **state)
+{
+    struct sf_buf body = {0};
+    int status = 0;
+
+    (void)state;
+    pid_t child = spawn("write-into-a-full-disk", NULL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    struct sf_store *store = open_store();
+    assert_int_equal(sf_store_get_wait(store, NULL, sf_view_str("small"), &body, NULL), SF_OK);
+    sf_buf_fini(&body);
+    assert_int_equal(sf_store_get_wait(store, NULL, sf_view_str("later"), &body, NULL),
+                     SF_ERR_NOT_FOUND);
+    sf_buf_fini(&body);
+    sf_store_destroy(store);
+}
+
 #define EMBEDDED(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        EMBEDDED(test_objects_and_etags_survive_reopen), EMBEDDED(test_etag_never_comes_back),
-        EMBEDDED(test_second_owner_is_refused), EMBEDDED(test_unwritable_folder_is_an_error),
-        EMBEDDED(test_completions_run_on_the_loop)};
+    if (argc == 3) {
+        (void)snprintf(folder, sizeof(folder), "%s", argv[2]);
+        if (strcmp(argv[1], "write-into-a-full-disk") == 0)
+            _exit(write_into_a_full_disk());
+        write_until_killed();
+    }
+
+    const struct CMUnitTest tests[] = {EMBEDDED(test_objects_and_etags_survive_reopen),
+                                       EMBEDDED(test_etag_never_comes_back),
+                                       EMBEDDED(test_second_owner_is_refused),
+                                       EMBEDDED(test_unwritable_folder_is_an_error),
+                                       EMBEDDED(test_completions_run_on_the_loop),
+                                       EMBEDDED(test_kill_loses_nothing_acknowledged),
+                                       EMBEDDED(test_failed_write_is_in_doubt_and_stops_the_store)};
 
     return SF_RUN_TESTS("embedded_store", tests);
 }
