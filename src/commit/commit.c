@@ -79,9 +79,9 @@ static struct sf_shard *shard_of_task(struct sf_task *task)
 
 static void recovery_check(struct sf_shard *shard)
 {
-    if (shard->recovering == 0)
+    if (shard->recovering == 0 || shard->state != SF_SHARD_LEADING)
         control_end(shard, false);
-    else if (shard->recover_err != SF_OK || shard->state != SF_SHARD_LEADING)
+    else if (shard->recover_err != SF_OK)
         control_end(shard, true);
 }
 
@@ -91,7 +91,7 @@ static void recovery_task(struct sf_task *task)
     struct sf_shard *shard = shard_of_task(task);
     for (struct sf_recovered_lane *l = shard->recovered; l != NULL; l = l->next)
         shard->recovering++;
-    while (shard->recovered != NULL) {
+    while (shard->recovered != NULL && shard->state == SF_SHARD_LEADING) {
         struct sf_recovered_lane *lane = shard->recovered;
         shard->recovered = lane->next;
         (void)sf_lane_open(shard, lane->collection, lane->first);
@@ -187,15 +187,11 @@ static enum sf_err recover(struct sf_commit *commit, struct sf_sched *sched, str
 /* Why a shard did not come up. */
 static enum sf_err recovery_error(const struct sf_commit *commit, struct sf_diag *diag)
 {
-    for (uint32_t i = 0; i < commit->deps.shard_count; i++) {
-        const struct sf_shard *shard = &commit->shards[i];
-        if (shard->state != SF_SHARD_LEADING)
-            return sf_diag_set(diag, SF_ERR_DEPOSED, "shard %u was claimed by another owner", i);
-        if (shard->recover_err != SF_OK)
-            return sf_diag_set(diag, shard->recover_err,
-                               "shard %u: a lane with unpublished slices cannot be read", i);
-    }
-    return sf_diag_set(diag, SF_ERR_UNAVAILABLE, "recovery did not end");
+    uint32_t i = 0;
+    while (i + 1 < commit->deps.shard_count && commit->shards[i].recover_err == SF_OK)
+        i++;
+    return sf_diag_set(diag, commit->shards[i].recover_err,
+                       "shard %u: a lane with unpublished slices cannot be read", i);
 }
 
 enum sf_err sf_commit_open(const struct sf_commit_deps *deps, struct sf_sched *sched,

@@ -17,7 +17,8 @@
  *           seal at the first missing number; found taken, what stands there is read and it goes on
  *   judge   only now: a slice stands when each modality it touches holds its frame, all of one
  *           epoch, below that epoch's seals, and no abort frame names it; the others are void
- *   record  sealed_below_epoch and the starts
+ *   record  sealed_below_epoch and the starts; a shard that another owner claimed meanwhile is
+ *           left to it (claiming again would only depose that one, and so on for ever)
  *
  * Above a seal nothing counts, so whatever an old leader still sends changes nothing.
  */
@@ -591,8 +592,8 @@ static enum sf_err settle_record(struct recovery *rec, struct sf_shard *shard,
         shard->leader_etag = claim.etag;
         shard->leader_again = false;
     } else if (strcmp(claim.etag.text, shard->leader_etag.text) != 0) {
-        return sf_diag_set(rec->diag, SF_ERR_DEPOSED, "shard %u was claimed by another owner",
-                           shard->id);
+        shard->state = SF_SHARD_DEPOSED; /* claimed by another owner meanwhile: it stays theirs */
+        shard->leader_again = false;
     }
     return SF_OK;
 }
