@@ -55,7 +55,7 @@ static void refresh_gauges(struct sf_server *server)
     struct sf_metric_family *up = sf_metrics_family(
         server->metrics, SF_METRIC_GAUGE, "searchfabric_worker_serving", "1 = it serves", labels);
 
-    (void)sf_health_look(server, status);
+    (void)sf_workers_look(server, status);
     for (int i = 0; i < SF_WORKER_COUNT; i++) {
         const char *const values[] = {status[i].name, NULL};
         sf_metric_set(sf_metric_series(up, values), status[i].state == SF_WORKER_SERVING);
@@ -78,7 +78,7 @@ static enum MHD_Result serve_health(struct sf_server *server, struct MHD_Connect
 {
     struct sf_worker_status status[SF_WORKER_COUNT];
     struct sf_buf body = {0};
-    bool serving = sf_health_look(server, status);
+    bool serving = sf_workers_look(server, status);
     bool good = ready ? serving : status[SF_WORKER_REACTORS].state != SF_WORKER_FAILED;
 
     sf_buf_printf(&body, "{\"status\":\"%s\",\"workers\":[", good ? "ok" : "unavailable");

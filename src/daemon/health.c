@@ -61,7 +61,7 @@ const char *sf_worker_state_text(enum sf_worker_state state)
     return text[state];
 }
 
-void sf_health_set(struct sf_server *server, enum sf_worker worker, enum sf_worker_state state)
+void sf_worker_set(struct sf_server *server, enum sf_worker worker, enum sf_worker_state state)
 {
     pthread_mutex_lock(&server->health_mu);
     server->states[worker] = state;
@@ -125,7 +125,7 @@ static void look_reactors(struct sf_server *server, struct sf_worker_status *sta
         status->heartbeat_age_ms = 1; /* 0 says that there is none */
 }
 
-bool sf_health_look(struct sf_server *server, struct sf_worker_status *out)
+bool sf_workers_look(struct sf_server *server, struct sf_worker_status *out)
 {
     static const struct sf_worker_status workers[SF_WORKER_COUNT] = {
         [SF_WORKER_STORE] = {.name = "store", .role = "all"},

@@ -77,7 +77,7 @@ static void add_workers(struct status *s)
         sf_arena_alloc(s->arena, SF_WORKER_COUNT * sizeof(*s->response->workers));
     if (workers == NULL || s->response->workers == NULL)
         return;
-    (void)sf_health_look(s->server, looked);
+    (void)sf_workers_look(s->server, looked);
     for (size_t i = 0; i < SF_WORKER_COUNT; i++) {
         searchfabric__v1__worker_status__init(&workers[i]);
         workers[i].name = (char *)(uintptr_t)looked[i].name;

@@ -81,7 +81,7 @@ static enum sf_err start_exec(struct sf_server *server, struct sf_diag *diag)
     const struct sf_pool_options pool = {.workers = server->config->workers,
                                          .max_queued_tasks = POOL_QUEUE};
     server->pool = sf_pool_new(&pool, server->clock);
-    sf_health_set(server, SF_WORKER_REACTORS, SF_WORKER_SERVING);
+    sf_worker_set(server, SF_WORKER_REACTORS, SF_WORKER_SERVING);
     return SF_OK;
 }
 
@@ -100,7 +100,7 @@ static enum sf_err start_store(struct sf_server *server, struct sf_diag *diag)
                                  &server->identity);
     if (err != SF_OK)
         return err;
-    sf_health_set(server, SF_WORKER_STORE, SF_WORKER_SERVING);
+    sf_worker_set(server, SF_WORKER_STORE, SF_WORKER_SERVING);
     SF_LOG(INFO, "store_open", SF_KV_STR("store_id", server->identity.store_id),
            SF_KV_U64("catalog_lane_shards", server->identity.catalog_lane_shards),
            SF_KV_U64("coordinator_shards", server->identity.coordinator_shards));
@@ -124,7 +124,7 @@ static enum sf_err start_tso(struct sf_server *server, struct sf_diag *diag)
     enum sf_err err = sf_oracle_open(&options, NULL, diag, &server->tso);
 
     if (err == SF_OK)
-        sf_health_set(server, SF_WORKER_TSO, SF_WORKER_SERVING);
+        sf_worker_set(server, SF_WORKER_TSO, SF_WORKER_SERVING);
     return err;
 }
 
@@ -155,7 +155,7 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
     sf_catalog_services(server->catalog, services);
     server->catalog_channel =
         sf_inproc_channel_new(services, SF_CATALOG_SERVICE_COUNT, identity_name, server->clock);
-    sf_health_set(server, SF_WORKER_CCS, SF_WORKER_SERVING);
+    sf_worker_set(server, SF_WORKER_CCS, SF_WORKER_SERVING);
     struct sf_catalog_stats stats;
     sf_catalog_stats(server->catalog, &stats);
     SF_LOG(INFO, "catalog_open", SF_KV_U64("owner_epoch", stats.owner_epoch),
@@ -181,7 +181,7 @@ static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *dia
     server->allocator = sf_allocator_new(&deps);
     const struct sf_service *service = sf_allocator_service(server->allocator);
     server->allocator_channel = sf_inproc_channel_new(&service, 1, identity_name, server->clock);
-    sf_health_set(server, SF_WORKER_ALLOCATOR, SF_WORKER_SERVING);
+    sf_worker_set(server, SF_WORKER_ALLOCATOR, SF_WORKER_SERVING);
     return SF_OK;
 }
 
@@ -208,7 +208,7 @@ static enum sf_err start_commit(struct sf_server *server, struct sf_diag *diag)
         return err;
     const struct sf_service *service = sf_commit_service(server->commit);
     server->commit_channel = sf_inproc_channel_new(&service, 1, identity_name, server->clock);
-    sf_health_set(server, SF_WORKER_COORDINATOR, SF_WORKER_SERVING);
+    sf_worker_set(server, SF_WORKER_COORDINATOR, SF_WORKER_SERVING);
     struct sf_commit_stats stats;
     sf_commit_stats_get(server->commit, &stats);
     SF_LOG(INFO, "coordinator_open", SF_KV_U64("shards", stats.shards),
@@ -237,7 +237,7 @@ static enum sf_err start_ingest(struct sf_server *server, struct sf_diag *diag)
     server->ingest = sf_ingest_new(&deps);
     const struct sf_service *service = sf_ingest_service(server->ingest);
     server->ingest_channel = sf_inproc_channel_new(&service, 1, identity_name, server->clock);
-    sf_health_set(server, SF_WORKER_INGEST, SF_WORKER_SERVING);
+    sf_worker_set(server, SF_WORKER_INGEST, SF_WORKER_SERVING);
     return SF_OK;
 }
 
@@ -296,7 +296,7 @@ static enum sf_err start_rpc(struct sf_server *server, struct sf_diag *diag)
     if (err != SF_OK)
         return err;
     sf_rpc_server_set_serving(server->rpc, "", true);
-    sf_health_set(server, SF_WORKER_GRPC, SF_WORKER_SERVING);
+    sf_worker_set(server, SF_WORKER_GRPC, SF_WORKER_SERVING);
     return SF_OK;
 }
 
@@ -322,7 +322,7 @@ static enum sf_err start_es(struct sf_server *server, struct sf_diag *diag)
     enum sf_err err = sf_es_start(&options, diag, &server->es);
 
     if (err == SF_OK)
-        sf_health_set(server, SF_WORKER_ES, SF_WORKER_SERVING);
+        sf_worker_set(server, SF_WORKER_ES, SF_WORKER_SERVING);
     return err;
 }
 
@@ -379,11 +379,11 @@ static void on_drained(void *user)
 static void stop_edges(struct sf_server *server)
 {
     if (server->es != NULL) {
-        sf_health_set(server, SF_WORKER_ES, SF_WORKER_DRAINING);
+        sf_worker_set(server, SF_WORKER_ES, SF_WORKER_DRAINING);
         sf_es_stop(server->es, EDGE_DRAIN_MS);
     }
     if (server->rpc != NULL) {
-        sf_health_set(server, SF_WORKER_GRPC, SF_WORKER_DRAINING);
+        sf_worker_set(server, SF_WORKER_GRPC, SF_WORKER_DRAINING);
         sf_rpc_server_stop(server->rpc, EDGE_DRAIN_MS);
     }
     sf_operations_destroy(server->operations);
@@ -395,25 +395,25 @@ static void stop_services(struct sf_server *server)
 
     sf_diag_init(&diag);
     if (server->ingest != NULL) {
-        sf_health_set(server, SF_WORKER_INGEST, SF_WORKER_DRAINING);
+        sf_worker_set(server, SF_WORKER_INGEST, SF_WORKER_DRAINING);
         sf_ingest_stop(server->ingest, INGEST_DRAIN_MS);
     }
     if (server->allocator != NULL) {
         struct sf_waiter drained;
-        sf_health_set(server, SF_WORKER_ALLOCATOR, SF_WORKER_DRAINING);
+        sf_worker_set(server, SF_WORKER_ALLOCATOR, SF_WORKER_DRAINING);
         sf_waiter_init(&drained, NULL);
         sf_allocator_drain(server->allocator, on_drained, &drained);
         sf_waiter_wait(&drained);
         sf_waiter_fini(&drained);
     }
     if (server->commit != NULL) {
-        sf_health_set(server, SF_WORKER_COORDINATOR, SF_WORKER_DRAINING);
+        sf_worker_set(server, SF_WORKER_COORDINATOR, SF_WORKER_DRAINING);
         if (sf_commit_drain(server->commit, NULL, COMMIT_DRAIN_MS) != SF_OK)
             SF_LOG(WARN, "coordinator_drain_incomplete", SF_KV_I64("limit_ms", COMMIT_DRAIN_MS));
         sf_commit_close(server->commit, NULL);
     }
     if (server->catalog != NULL) {
-        sf_health_set(server, SF_WORKER_CCS, SF_WORKER_DRAINING);
+        sf_worker_set(server, SF_WORKER_CCS, SF_WORKER_DRAINING);
         sf_catalog_close(server->catalog, NULL);
     }
 }

@@ -104,10 +104,10 @@ void sf_heartbeats_start(struct sf_server *server);
 void sf_heartbeats_stop(struct sf_server *server);
 
 /* Notes what start and stop know. Waits for a look under way. Any thread. */
-void sf_health_set(struct sf_server *server, enum sf_worker worker, enum sf_worker_state state);
+void sf_worker_set(struct sf_server *server, enum sf_worker worker, enum sf_worker_state state);
 
 /* Looks at every worker; out has SF_WORKER_COUNT entries. True when all serve. Any thread. */
-bool sf_health_look(struct sf_server *server, struct sf_worker_status *out);
+bool sf_workers_look(struct sf_server *server, struct sf_worker_status *out);
 
 const char *sf_worker_state_text(enum sf_worker_state state);
 

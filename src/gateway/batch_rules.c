@@ -149,7 +149,8 @@ static bool seq_falls(const Searchfabric__V1__RowMutation *before,
            before->source_epoch == row->source_epoch && row->source_seq <= before->source_seq;
 }
 
-enum sf_err sf_batch_check(const Searchfabric__V1__MutationBatch *batch, struct sf_diag *diag)
+enum sf_err sf_ingest_batch_check(const Searchfabric__V1__MutationBatch *batch,
+                                  struct sf_diag *diag)
 {
     const Searchfabric__V1__RowMutation *before = NULL;
     enum sf_err err = batch_malformed(batch, diag);
@@ -180,8 +181,8 @@ enum sf_err sf_batch_check(const Searchfabric__V1__MutationBatch *batch, struct 
     return err;
 }
 
-void sf_batch_fingerprint(const Searchfabric__V1__MutationBatch *batch,
-                          char out_hex[SF_SHA256_HEX_BYTES])
+void sf_ingest_batch_fingerprint(const Searchfabric__V1__MutationBatch *batch,
+                                 char out_hex[SF_SHA256_HEX_BYTES])
 {
     Searchfabric__V1__MutationBatch part = SEARCHFABRIC__V1__MUTATION_BATCH__INIT;
     struct sf_buf bytes = {0};
@@ -236,9 +237,9 @@ static enum sf_err kind_admits(const Searchfabric__V1__CollectionAdmissionState 
     }
 }
 
-enum sf_err sf_batch_admit(const Searchfabric__V1__CollectionAdmissionState *state,
-                           const Searchfabric__V1__MutationBatch *batch,
-                           Searchfabric__V1__ClientKind client_kind, struct sf_diag *diag)
+enum sf_err sf_ingest_batch_admit(const Searchfabric__V1__CollectionAdmissionState *state,
+                                  const Searchfabric__V1__MutationBatch *batch,
+                                  Searchfabric__V1__ClientKind client_kind, struct sf_diag *diag)
 {
     enum sf_err err = kind_admits(state, client_kind, diag);
     bool flow_a = client_kind == SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_TIDB_CDC_ADAPTER;

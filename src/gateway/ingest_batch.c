@@ -23,7 +23,7 @@ static enum sf_err refuse_ingest(struct sf_diag *diag, const struct ingest_batch
 
 static enum sf_err fingerprint_check(struct ingest_batch *batch, struct sf_diag *diag)
 {
-    sf_batch_fingerprint(batch->batch, batch->fingerprint);
+    sf_ingest_batch_fingerprint(batch->batch, batch->fingerprint);
     if (batch->batch->batch_fingerprint[0] != '\0' &&
         strcmp(batch->batch->batch_fingerprint, batch->fingerprint) != 0)
         return sf_diag_bad_field(diag, "batch_fingerprint", "mismatch",
@@ -49,7 +49,7 @@ void ingest_batch_accept(struct ingest_batch *batch)
 
     sf_diag_init(&diag);
     searchfabric__v1__mutation_ack__init(&batch->ack);
-    enum sf_err err = sf_batch_check(batch->batch, &diag);
+    enum sf_err err = sf_ingest_batch_check(batch->batch, &diag);
     if (err == SF_OK)
         err = fingerprint_check(batch, &diag);
     if (err == SF_OK)
@@ -168,7 +168,7 @@ static enum sf_err plan_check(struct ingest_batch *batch,
     enum sf_err err = state_check(batch, state, diag);
 
     if (err == SF_OK)
-        err = sf_batch_admit(state, batch->batch, kind, diag);
+        err = sf_ingest_batch_admit(state, batch->batch, kind, diag);
     if (err == SF_OK)
         err = receipt_check(batch, state, diag);
     if (err != SF_OK)

@@ -35,13 +35,13 @@ void sf_plan_schema_destroy(struct sf_plan_schema *schema);
  * kind. Malformed input wins over illegal input. Errors: SF_INVALID_ARGUMENT, SF_BAD_REQUEST, both
  * with field, violation and entry_index where one entry is at fault. Source: contract allocator.md
  * A-09, coordinator.md section 5 and C-12. */
-SF_MUST_USE enum sf_err sf_batch_check(const Searchfabric__V1__MutationBatch *batch,
-                                       struct sf_diag *diag);
+SF_MUST_USE enum sf_err sf_ingest_batch_check(const Searchfabric__V1__MutationBatch *batch,
+                                              struct sf_diag *diag);
 
 /* Lower-case hex SHA-256 of the serialization of `batch` with only collection,
  * schema_generation_token and entries set (MutationBatch.batch_fingerprint). */
-void sf_batch_fingerprint(const Searchfabric__V1__MutationBatch *batch,
-                          char out_hex[SF_SHA256_HEX_BYTES]);
+void sf_ingest_batch_fingerprint(const Searchfabric__V1__MutationBatch *batch,
+                                 char out_hex[SF_SHA256_HEX_BYTES]);
 
 /* Modalities that one document of a write with `op` touches. CREATE always touches metadata search
  * and each engine one of whose fields has a value; INDEX, UPSERT and DELETE touch every enabled
@@ -55,16 +55,16 @@ SF_MUST_USE enum sf_err sf_plan_row(const struct sf_plan_schema *schema, Searchf
 /* May a client of this kind write here, and is every row an operation this collection admits
  * without a receipt? Errors: SF_FORBIDDEN (a kind that never writes), SF_OWNERSHIP_CONFLICT (truth
  * mode), SF_BAD_REQUEST receipt_missing. Source: ccs.md section 10, allocator.md 2.2. */
-SF_MUST_USE enum sf_err sf_batch_admit(const Searchfabric__V1__CollectionAdmissionState *state,
-                                       const Searchfabric__V1__MutationBatch *batch,
-                                       Searchfabric__V1__ClientKind client_kind,
-                                       struct sf_diag *diag);
+SF_MUST_USE enum sf_err
+sf_ingest_batch_admit(const Searchfabric__V1__CollectionAdmissionState *state,
+                      const Searchfabric__V1__MutationBatch *batch,
+                      Searchfabric__V1__ClientKind client_kind, struct sf_diag *diag);
 
 /* Fills flow kind, source kind, writer mode, entry plans, enabled modalities and has_flow_a_source
  * of `out_plan` (memory from `arena`), and the source tuple of Flow B rows that brought none: a
  * partition named by the stream, an epoch named by the batch, the entry's number. The batch passed
- * sf_batch_check and sf_batch_admit. Errors: SF_BAD_REQUEST, SF_TOO_MANY_OPERATIONS is never
- * given here. */
+ * sf_ingest_batch_check and sf_ingest_batch_admit. Errors: SF_BAD_REQUEST, SF_TOO_MANY_OPERATIONS
+ * is never given here. */
 SF_MUST_USE enum sf_err sf_plan_batch(const struct sf_plan_schema *schema,
                                       Searchfabric__V1__MutationBatch *batch,
                                       Searchfabric__V1__ClientKind client_kind,

@@ -161,7 +161,7 @@ static void test_bad_batches(void **state)
         sf_diag_init(&diag);
         batch_init(&f, 3);
         table[i].change(&f);
-        enum sf_err err = sf_batch_check(&f.batch, &diag);
+        enum sf_err err = sf_ingest_batch_check(&f.batch, &diag);
         if (err != table[i].err || strcmp(sf_diag_get(&diag, "field"), table[i].field) != 0)
             fail_msg("row %zu: %d %s", i, err, diag.message);
         assert_non_null(sf_diag_get(&diag, "violation"));
@@ -183,15 +183,15 @@ static void test_good_batches(void **state)
     (void)state;
     sf_diag_init(&diag);
     batch_init(&f, 3);
-    assert_int_equal(sf_batch_check(&f.batch, &diag), SF_OK);
+    assert_int_equal(sf_ingest_batch_check(&f.batch, &diag), SF_OK);
     f.ids[0].u64 = 0;
     f.ids[1].u64 = UINT64_MAX;
     f.rows[2].op = OP(DELETE);
     f.rows[2].body.len = 0;
-    assert_int_equal(sf_batch_check(&f.batch, &diag), SF_OK);
+    assert_int_equal(sf_ingest_batch_check(&f.batch, &diag), SF_OK);
     for (size_t i = 0; i < 3; i++)
         f.rows[i].commit_ts = 100;
-    assert_int_equal(sf_batch_check(&f.batch, &diag), SF_OK);
+    assert_int_equal(sf_ingest_batch_check(&f.batch, &diag), SF_OK);
 }
 
 static void test_malformed_wins_over_illegal(void **state)
@@ -205,7 +205,7 @@ static void test_malformed_wins_over_illegal(void **state)
     no_batch_id(&f);
     create_without_body(&f);
     no_op(&f);
-    assert_int_equal(sf_batch_check(&f.batch, &diag), SF_INVALID_ARGUMENT);
+    assert_int_equal(sf_ingest_batch_check(&f.batch, &diag), SF_INVALID_ARGUMENT);
 }
 
 static void test_fingerprint_is_that_of_the_contract(void **state)
@@ -224,7 +224,7 @@ static void test_fingerprint_is_that_of_the_contract(void **state)
     f.ids[0].u64 = 3;
     f.batch.first_admitted_ts = 99; /* not part of it */
     sf_sha256_hex(sf_view_bytes(wire, sizeof(wire)), expected);
-    sf_batch_fingerprint(&f.batch, got);
+    sf_ingest_batch_fingerprint(&f.batch, got);
     assert_string_equal(got, expected);
 }
 
@@ -270,7 +270,7 @@ static void test_who_may_write(void **state)
                 SEARCHFABRIC__V1__COLLECTION_TRUTH_MODE__COLLECTION_TRUTH_MODE_EXTERNAL;
         batch_init(&f, 1);
         f.rows[0].commit_ts = rows[i].flow_a ? 10 : 0;
-        enum sf_err err = sf_batch_admit(&s.state, &f.batch, rows[i].kind, &diag);
+        enum sf_err err = sf_ingest_batch_admit(&s.state, &f.batch, rows[i].kind, &diag);
         if (err != rows[i].err)
             fail_msg("row %zu: %d %s", i, err, diag.message);
         if (err == SF_OWNERSHIP_CONFLICT) {
@@ -293,7 +293,7 @@ static void test_creates_need_a_receipt(void **state)
     batch_init(&f, 3);
     for (size_t i = 0; i < 3; i++)
         f.rows[i].op = i == 1 ? OP(CREATE) : OP(INDEX);
-    assert_int_equal(sf_batch_admit(&s.state, &f.batch, KIND(ES_WRITE_GATEWAY), &diag),
+    assert_int_equal(sf_ingest_batch_admit(&s.state, &f.batch, KIND(ES_WRITE_GATEWAY), &diag),
                      SF_BAD_REQUEST);
     assert_string_equal(sf_diag_get(&diag, "ingest_rejection_reason"), "receipt_missing");
     assert_string_equal(sf_diag_get(&diag, "entry_index"), "1");
@@ -302,7 +302,8 @@ static void test_creates_need_a_receipt(void **state)
     /* Operations on documents that exist bring their id and need none. */
     sf_diag_init(&diag);
     f.rows[1].op = OP(PATCH);
-    assert_int_equal(sf_batch_admit(&s.state, &f.batch, KIND(ES_WRITE_GATEWAY), &diag), SF_OK);
+    assert_int_equal(sf_ingest_batch_admit(&s.state, &f.batch, KIND(ES_WRITE_GATEWAY), &diag),
+                     SF_OK);
 }
 
 int main(void)
