@@ -110,6 +110,18 @@ static void count_in(struct rpc_call *call)
     call->counted_in = now;
 }
 
+void rpc_call_forget_request(struct rpc_call *call)
+{
+    if (call->request_bytes <= RPC_UNCOUNTED_BYTES ||
+        (call->out.head != NULL && !call->out.head->heap))
+        return;
+    call->request = NULL;
+    call->request_bytes = 0;
+    call->metadata = NULL;
+    sf_arena_reset(call->call.arena);
+    count_in(call);
+}
+
 static bool is_stream(const struct rpc_call *call)
 {
     return call->call.route != NULL && call->call.route->method->stream != NULL;

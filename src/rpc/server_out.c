@@ -78,10 +78,11 @@ static void put_prefix(uint8_t *to, size_t len)
     to[4] = (uint8_t)len;
 }
 
-/* Space for a message of `len` bytes with its prefix; in the arena for a unary answer. */
-static struct rpc_out *out_new(struct rpc_call *call, size_t len, bool in_arena)
+/* Space for a message of `len` bytes with its prefix; a small unary answer lies in the arena. */
+static struct rpc_out *out_new(struct rpc_call *call, size_t len, bool unary)
 {
     size_t size = sizeof(struct rpc_out) + SF_GRPC_PREFIX_BYTES + len;
+    bool in_arena = unary && size <= RPC_UNCOUNTED_BYTES;
     struct rpc_out *out = in_arena ? sf_arena_alloc(call->call.arena, size) : NULL;
     bool heap = out == NULL;
 
@@ -90,7 +91,7 @@ static struct rpc_out *out_new(struct rpc_call *call, size_t len, bool in_arena)
     out->len = SF_GRPC_PREFIX_BYTES + len;
     out->at = 0;
     out->heap = heap;
-    out->pooled = !in_arena || out->len > RPC_UNCOUNTED_BYTES;
+    out->pooled = !in_arena;
     put_prefix(out->data, len);
     return out;
 }
@@ -249,6 +250,7 @@ void rpc_call_push(struct rpc_call *call)
         if (answered && !call->ended) {
             call->ended = 1;
             sf_timer_stop(&call->deadline);
+            rpc_call_forget_request(call);
         }
         if (fresh.head != NULL || call->ended)
             rpc_call_output(call);

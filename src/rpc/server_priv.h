@@ -267,6 +267,9 @@ void rpc_call_woken(struct rpc_call *call);
 /* Ends the call in the handler's place. */
 void rpc_call_overrule(struct rpc_call *call, const struct sf_diag *diag);
 
+/* The handler has answered: gives up the memory of a large request. */
+void rpc_call_forget_request(struct rpc_call *call);
+
 /* The stream is gone; `clean`: the client has the whole answer. */
 void rpc_call_detach(struct rpc_call *call, bool clean);
 
