@@ -142,6 +142,7 @@ void sf_alloc_group_start(struct sf_alloc_lane *lane)
     g->count = 0;
     g->admission_asked = false;
     g->admitted = false;
+    g->loaded = false;
     g->adopt = false;
     g->tries = 0;
     g->attempt[0] = '\0';
@@ -607,8 +608,16 @@ static void after_init(struct sf_alloc_lane *lane)
         after->updated_at_unix_ms = now;
 }
 
-/* Runs one member's plan on the copy; false when it was refused (told, or to be told later). */
-static bool member_plan(struct sf_alloc_lane *lane, struct sf_alloc_op *op, bool moved)
+/* True when the refusal could be due to state in hand that another owner has moved on from: too far
+ * above an old watermark may be within reach of the new one. Below it is below it for ever. */
+static bool refusal_is_stale(const struct sf_alloc_lane *lane, enum sf_err err)
+{
+    return err == SF_TOO_MANY_OPERATIONS && !lane->group.loaded &&
+           !lane->shard->allocator->deps.store->exclusive;
+}
+
+/* Runs one member's plan on the copy; false when it is refused, the reason in its call's diag. */
+static bool member_plan(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
 {
     struct sf_alloc_state *after = &lane->group.after;
     struct sf_watermark before = after->mark;
@@ -627,12 +636,7 @@ static bool member_plan(struct sf_alloc_lane *lane, struct sf_alloc_op *op, bool
         after->mark = before;
         sf_diag_set(diag, SF_ERR_LIMIT, "the request does not fit its arena");
     }
-    if (moved) {
-        op->phase = SF_OP_REFUSED;
-    } else {
-        sf_alloc_group_remove(lane, op->index);
-        sf_alloc_op_refuse(op);
-    }
+    op->phase = SF_OP_REFUSED;
     return false;
 }
 
@@ -687,9 +691,20 @@ void sf_alloc_group_plan(struct sf_alloc_lane *lane)
         return;
     }
     after_init(lane);
-    for (size_t i = 0; i < g->count; i++)
-        if (member_plan(lane, g->ops[i], planned > 0))
+    for (size_t i = 0; i < g->count; i++) {
+        struct sf_alloc_op *op = g->ops[i];
+        if (member_plan(lane, op)) {
             planned++;
+        } else if (planned == 0 && refusal_is_stale(lane, sf_call_diag(op->call)->err)) {
+            group_compact(g);
+            sf_alloc_lane_forget(lane);
+            sf_alloc_lane_load(lane);
+            return;
+        } else if (planned == 0) {
+            sf_alloc_group_remove(lane, i);
+            sf_alloc_op_refuse(op);
+        }
+    }
     group_compact(g);
     if (planned == 0)
         sf_alloc_lane_rest(lane);

@@ -97,7 +97,7 @@ struct sf_alloc_state {
 enum sf_alloc_lane_state {
     SF_LANE_COLD,  /* no state in hand */
     SF_LANE_READY, /* state in hand; what it lists as pending stood at the load */
-    SF_LANE_CLOSED /* a newer owner was met: never again in this process */
+    SF_LANE_CLOSED /* a newer owner was met: this process serves it no more */
 };
 
 /* One pending apply that is being finished. */
@@ -115,6 +115,7 @@ struct sf_alloc_group {
     size_t reads;          /* replay lookups that are still out, plus one while they are sent */
     bool admission_asked;  /* the facts were asked for */
     bool admitted;         /* the facts were read after every member came in, and admit */
+    bool loaded;           /* the state was read since every member came in */
     unsigned tries;        /* loads and writes of this group that did not go through */
     struct sf_timer timer; /* pause before the next try */
     void (*resume)(struct sf_alloc_lane *lane); /* what the pause ends with */
@@ -191,14 +192,19 @@ struct sf_alloc_series {
     struct sf_metric *items[SF_ALLOC_KINDS][2]; /* issue, explicit_doc_id */
 };
 
+/* A list of lanes, oldest first. */
+struct sf_alloc_idle {
+    struct sf_alloc_lane *head;
+    struct sf_alloc_lane *tail;
+};
+
 /* What one loop owns. */
 struct sf_alloc_shard {
     struct sf_allocator *allocator;
     struct sf_loop *loop;
-    struct sf_map *lanes;            /* (namespace_id, collection_id) -> lane */
-    struct sf_alloc_lane *idle_head; /* lanes with nothing to do, oldest first */
-    struct sf_alloc_lane *idle_tail;
-    struct sf_alloc_op *ops; /* all requests */
+    struct sf_map *lanes;         /* (namespace_id, collection_id) -> lane */
+    struct sf_alloc_idle idle[2]; /* lanes with nothing to do: open ones, closed ones */
+    struct sf_alloc_op *ops;      /* all requests */
     size_t op_count;
     struct sf_map *inflight; /* transport_lookup_key -> leading op */
     struct sf_map *answers;  /* transport_lookup_key -> answer */

@@ -33,6 +33,7 @@ static void lane_loaded(struct sf_alloc_lane *lane)
     struct sf_alloc_group *g = &lane->group;
 
     lane->state = SF_LANE_READY;
+    g->loaded = true;
     if (g->adopt) {
         g->adopt = false;
         sf_alloc_group_adopt(lane, &lane->in_hand.etag);

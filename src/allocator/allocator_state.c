@@ -32,26 +32,32 @@ static struct lane_key lane_key_of(struct sf_collection_ref collection)
 
 /* ---- idle lanes ---- */
 
+static struct sf_alloc_idle *idle_list(struct sf_alloc_lane *lane)
+{
+    return &lane->shard->idle[lane->state == SF_LANE_CLOSED ? 1 : 0];
+}
+
+/* Before the lane's state changes. */
 static void idle_remove(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_shard *s = lane->shard;
+    struct sf_alloc_idle *list = idle_list(lane);
 
     if (!lane->idle)
         return;
-    *(lane->idle_prev == NULL ? &s->idle_head : &lane->idle_prev->idle_next) = lane->idle_next;
-    *(lane->idle_next == NULL ? &s->idle_tail : &lane->idle_next->idle_prev) = lane->idle_prev;
+    *(lane->idle_prev == NULL ? &list->head : &lane->idle_prev->idle_next) = lane->idle_next;
+    *(lane->idle_next == NULL ? &list->tail : &lane->idle_next->idle_prev) = lane->idle_prev;
     lane->idle = false;
 }
 
 static void idle_append(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_shard *s = lane->shard;
+    struct sf_alloc_idle *list = idle_list(lane);
 
     lane->idle = true;
     lane->idle_next = NULL;
-    lane->idle_prev = s->idle_tail;
-    *(s->idle_tail == NULL ? &s->idle_head : &s->idle_tail->idle_next) = lane;
-    s->idle_tail = lane;
+    lane->idle_prev = list->tail;
+    *(list->tail == NULL ? &list->head : &list->tail->idle_next) = lane;
+    list->tail = lane;
 }
 
 /* Gives back what only a running group needs. */
@@ -76,8 +82,7 @@ static void idle_check(struct sf_alloc_lane *lane)
     if (lane->ops != 0 || lane->busy || lane->pump_posted || lane->idle)
         return;
     scratch_free(lane);
-    if (lane->state != SF_LANE_CLOSED)
-        idle_append(lane);
+    idle_append(lane);
 }
 
 /* ---- lanes ---- */
@@ -127,13 +132,16 @@ static void lane_free(void *value)
     free(lane);
 }
 
-/* Drops the lane that was idle longest; false when none is. */
+/* Drops the lane that was idle longest, a closed one only when there is no other: it is then a
+ * stranger that claims anew. False when none is idle. */
 static bool lane_evict(struct sf_alloc_shard *s)
 {
-    struct sf_alloc_lane *lane = s->idle_head;
+    struct sf_alloc_lane *lane = s->idle[0].head != NULL ? s->idle[0].head : s->idle[1].head;
 
     if (lane == NULL)
         return false;
+    if (lane->state == SF_LANE_CLOSED)
+        atomic_fetch_sub(&s->counters.lanes_closed, 1);
     struct lane_key key = lane_key_of(lane->collection);
     idle_remove(lane);
     (void)sf_map_del(s->lanes, sf_view_bytes(&key, sizeof(key)));

@@ -1,0 +1,284 @@
+/* Replay-success objects are decoded once, when they appear; their etags are compared again at
+ * every look, so that a rewrite is seen. The two state objects are read at every look. */
+#include "fault/alloc/sim_alloc_model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/allocator_rules.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/pb.h"
+#include "object/durable.h"
+
+/* What is known of a request. */
+struct outcome {
+    struct sf_buf packed; /* first success, empty = none */
+    bool burned;          /* refused with SF_VERSION_CONFLICT */
+    bool answered;        /* finally: success or a refusal of the plan */
+    bool stands;          /* a replay-success object is there */
+    struct sf_etag etag;  /* of that object */
+    struct sf_buf key;    /* of that object */
+};
+
+/* A state object as seen last. */
+struct seen_state {
+    struct sf_watermark next;
+    uint64_t epoch;
+    uint64_t version;
+    struct sf_etag etag;
+};
+
+struct model {
+    struct sim *sim;
+    struct model_request requests[MODEL_REQUESTS];
+    struct outcome outcomes[MODEL_REQUESTS];
+    struct seen_state states[MODEL_COLLECTIONS];
+    struct sf_map *ids; /* (collection, doc id) -> request + 1 */
+    uint64_t seen_puts;
+};
+
+struct model *model_new(struct sim *sim)
+{
+    struct model *m = sf_calloc(1, sizeof(*m));
+    struct sf_rng *rng = sim_rng(sim);
+
+    m->sim = sim;
+    m->ids = sf_map_new();
+    for (unsigned i = 0; i < MODEL_REQUESTS; i++) {
+        struct model_request *q = &m->requests[i];
+        (void)snprintf(q->key, sizeof(q->key), "r%u", i);
+        q->collection_id = 1 + sf_rng_below(rng, MODEL_COLLECTIONS);
+        q->count = 1 + sf_rng_below(rng, MODEL_ITEMS);
+        uint64_t shape = sf_rng_below(rng, 3);
+        uint64_t at = 2u * i + sf_rng_below(rng, 6);
+        for (size_t k = 0; k < q->count; k++) {
+            bool issue = shape == 0 || (shape == 2 && sf_rng_below(rng, 2) == 0);
+            q->items[k] = issue ? MODEL_ISSUE : at;
+            at += 1 + sf_rng_below(rng, 3);
+        }
+    }
+    return m;
+}
+
+void model_free(struct model *m)
+{
+    for (unsigned i = 0; i < MODEL_REQUESTS; i++) {
+        sf_buf_fini(&m->outcomes[i].packed);
+        sf_buf_fini(&m->outcomes[i].key);
+    }
+    sf_map_destroy(m->ids, NULL);
+    free(m);
+}
+
+const struct model_request *model_request(const struct model *m, unsigned index)
+{
+    return &m->requests[index];
+}
+
+void model_answered(struct model *m, unsigned index, enum sf_err err, struct sf_view packed)
+{
+    struct outcome *o = &m->outcomes[index];
+    const char *key = m->requests[index].key;
+
+    o->answered = true;
+    if (err == SF_VERSION_CONFLICT)
+        o->burned = true;
+    if (err == SF_OK) {
+        if (o->packed.len == 0)
+            sf_buf_append(&o->packed, packed.ptr, packed.len);
+        else if (!sf_view_equal(sf_buf_view(&o->packed), packed))
+            sim_violation(m->sim, "%s was answered twice, differently", key);
+        if (!o->stands) {
+            m->seen_puts = UINT64_MAX; /* look at once: an answer comes after its object */
+            model_check_step(m);
+        }
+        if (!o->stands)
+            sim_violation(m->sim, "%s was answered and nothing stands", key);
+    }
+    if (o->burned && o->packed.len != 0)
+        sim_violation(m->sim, "%s was refused as burned and succeeded", key);
+}
+
+bool model_succeeded(const struct model *m, unsigned index)
+{
+    return m->outcomes[index].packed.len != 0;
+}
+
+/* The answer that a record stands for. */
+static void record_answer(const Searchfabric__V1__AllocatorReplaySuccessObject *o,
+                          struct sf_buf *out)
+{
+    Searchfabric__V1__AllocateIdsSuccessResponse response =
+        SEARCHFABRIC__V1__ALLOCATE_IDS_SUCCESS_RESPONSE__INIT;
+
+    response.realized_doc_ids = o->realized_doc_ids;
+    response.n_realized_doc_ids = o->n_realized_doc_ids;
+    response.schema_generation_token = o->schema_generation_token;
+    response.allocator_receipt = o->allocator_receipt;
+    sf_pb_pack(&response.base, out);
+}
+
+static ProtobufCMessage *read_object(struct model *m, struct sf_view key,
+                                     const ProtobufCMessageDescriptor *desc, struct sf_arena *arena,
+                                     struct sf_etag *out_etag)
+{
+    ProtobufCMessage *message = NULL;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    enum sf_err err = sf_durable_read_wait(sim_backend(m->sim), NULL, key, desc, arena, &diag,
+                                           &message, out_etag);
+    if (err == SF_ERR_NOT_FOUND)
+        return NULL;
+    if (err != SF_OK)
+        sim_violation(m->sim, "object does not verify: %s", diag.message);
+    return message;
+}
+
+static void check_state(struct model *m, unsigned c, struct sf_arena *arena)
+{
+    struct seen_state *seen = &m->states[c];
+    struct seen_state now = {0};
+    struct sf_buf key = {0};
+
+    sf_alloc_state_key((struct sf_collection_ref){{MODEL_NS}, {c + 1}}, &key);
+    const Searchfabric__V1__AllocatorStateObject *o = (const void *)read_object(
+        m, sf_buf_view(&key), &searchfabric__v1__allocator_state_object__descriptor, arena,
+        &now.etag);
+    sf_buf_fini(&key);
+    if (o == NULL) {
+        SIM_CHECK(m->sim, seen->version == 0);
+        return;
+    }
+    SIM_CHECK(m->sim, sf_watermark_parse(sf_view_str(o->next_doc_id), &now.next));
+    now.epoch = o->allocation_epoch;
+    now.version = o->allocator_state_version;
+    if (strcmp(seen->etag.text, now.etag.text) == 0)
+        return;
+    if (sf_watermark_compare(now.next, seen->next) < 0)
+        sim_violation(m->sim, "the watermark of collection %u went back", c + 1);
+    if (now.version <= seen->version || now.epoch < seen->epoch)
+        sim_violation(m->sim, "version or epoch of collection %u went back or stood", c + 1);
+    *seen = now;
+}
+
+/* A replay-success object that was not there before. */
+static void take_object(struct model *m, struct sf_view key, struct outcome *o, unsigned index,
+                        const Searchfabric__V1__AllocatorReplaySuccessObject *object)
+{
+    const struct model_request *q = &m->requests[index];
+
+    o->stands = true;
+    sf_buf_append(&o->key, key.ptr, key.len);
+    if (o->burned)
+        sim_violation(m->sim, "%s was refused as burned and has a success", q->key);
+    if (object->n_realized_doc_ids != q->count)
+        sim_violation(m->sim, "%s realized %zu of %zu items", q->key, object->n_realized_doc_ids,
+                      q->count);
+    uint64_t last = 0;
+    for (size_t i = 0; i < q->count; i++) {
+        uint64_t id = object->realized_doc_ids[i]->doc_id->u64;
+        uint64_t slot[2] = {q->collection_id, id};
+        struct sf_watermark next = m->states[q->collection_id - 1].next;
+        if (!next.exhausted && id >= next.next)
+            sim_violation(m->sim, "%s realized %" PRIu64 " above the watermark", q->key, id);
+        if (q->items[i] != MODEL_ISSUE && q->items[i] != id)
+            sim_violation(m->sim, "%s asked for another id", q->key);
+        if (i > 0 && id <= last)
+            sim_violation(m->sim, "%s realized ids out of order", q->key);
+        last = id;
+        if (sf_map_put(m->ids, sf_view_bytes(slot, sizeof(slot)), o) != NULL)
+            sim_violation(m->sim, "doc id %" PRIu64 " of collection %" PRIu64 " realized twice", id,
+                          q->collection_id);
+    }
+}
+
+static unsigned request_named(const struct model *m, const char *key)
+{
+    for (unsigned i = 0; i < MODEL_REQUESTS; i++)
+        if (strcmp(m->requests[i].key, key) == 0)
+            return i;
+    sim_violation(m->sim, "an object for a key that nobody sent: %s", key);
+}
+
+static struct outcome *outcome_at(struct model *m, struct sf_view key)
+{
+    for (unsigned i = 0; i < MODEL_REQUESTS; i++)
+        if (sf_view_equal(sf_buf_view(&m->outcomes[i].key), key))
+            return &m->outcomes[i];
+    return NULL;
+}
+
+static void check_objects(struct model *m, struct sf_arena *arena)
+{
+    struct sf_list_entry *entries = NULL;
+    size_t count = 0;
+
+    enum sf_err err =
+        sf_store_list_wait(sim_backend(m->sim), NULL, sf_view_str("id-allocator/replay-success/"),
+                           (struct sf_view){0}, 1000, arena, &entries, &count);
+    SIM_CHECK(m->sim, err == SF_OK);
+    for (size_t i = 0; i < count; i++) {
+        struct sf_etag etag;
+        struct sf_buf body = {0};
+        struct outcome *known = outcome_at(m, entries[i].key);
+        if (known != NULL) {
+            err = sf_store_get_wait(sim_backend(m->sim), NULL, entries[i].key, &body, &etag);
+            sf_buf_fini(&body);
+            if (err != SF_OK || strcmp(etag.text, known->etag.text) != 0)
+                sim_violation(m->sim, "a replay-success object changed");
+            continue;
+        }
+        const Searchfabric__V1__AllocatorReplaySuccessObject *object = (const void *)read_object(
+            m, entries[i].key, &searchfabric__v1__allocator_replay_success_object__descriptor,
+            arena, &etag);
+        unsigned index = request_named(m, object->idempotency_key);
+        struct outcome *o = &m->outcomes[index];
+        if (o->stands)
+            sim_violation(m->sim, "two objects for %s", object->idempotency_key);
+        take_object(m, entries[i].key, o, index, object);
+        o->etag = etag;
+    }
+}
+
+void model_check_step(struct model *m)
+{
+    uint64_t puts = sf_fault_store_counts(sim_network(m->sim)).puts_applied;
+
+    if (puts == m->seen_puts)
+        return;
+    m->seen_puts = puts;
+    struct sf_arena *arena = sf_arena_new(64u << 20);
+    for (unsigned c = 0; c < MODEL_COLLECTIONS; c++)
+        check_state(m, c, arena);
+    check_objects(m, arena);
+    sf_arena_destroy(arena);
+}
+
+void model_check_end(struct model *m)
+{
+    struct sf_arena *arena = sf_arena_new(64u << 20);
+
+    m->seen_puts = UINT64_MAX;
+    model_check_step(m);
+    for (unsigned i = 0; i < MODEL_REQUESTS; i++) {
+        struct outcome *o = &m->outcomes[i];
+        struct sf_buf packed = {0};
+        if (!o->answered)
+            sim_violation(m->sim, "%s was never answered", m->requests[i].key);
+        if (o->packed.len == 0)
+            continue;
+        const Searchfabric__V1__AllocatorReplaySuccessObject *object = (const void *)read_object(
+            m, sf_buf_view(&o->key), &searchfabric__v1__allocator_replay_success_object__descriptor,
+            arena, NULL);
+        SIM_CHECK(m->sim, object != NULL);
+        record_answer(object, &packed);
+        if (!sf_view_equal(sf_buf_view(&packed), sf_buf_view(&o->packed)))
+            sim_violation(m->sim, "%s: the answer is not what stands", m->requests[i].key);
+        sf_buf_fini(&packed);
+    }
+    sf_arena_destroy(arena);
+}
