@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,14 +39,32 @@ static enum sf_err io_error(struct sf_diag *diag, const char *path)
     return sf_diag_set(diag, SF_ERR_IO, "%s: %s", path, strerror(errno));
 }
 
-static enum sf_err make_folder(const char *path, struct sf_diag *diag)
+/* Makes `path` and the folders above it; `path` is changed meanwhile. */
+static enum sf_err make_folders(char *path, struct sf_diag *diag)
+{
+    for (char *at = path + 1; *path != '\0'; at++) {
+        char saved = *at;
+        if (saved != '/' && saved != '\0')
+            continue;
+        *at = '\0';
+        bool failed = mkdir(path, 0700) != 0 && errno != EEXIST;
+        enum sf_err err = failed ? io_error(diag, path) : SF_OK;
+        *at = saved;
+        if (err != SF_OK || saved == '\0')
+            return err;
+    }
+    return sf_diag_set(diag, SF_ERR_CONFIG, "the data folder has no name");
+}
+
+static enum sf_err make_folder(char *path, struct sf_diag *diag)
 {
     struct stat st;
 
     if (strlen(path) + LONGEST_NAME >= SF_DATADIR_PATH_BYTES)
         return sf_diag_set(diag, SF_ERR_CONFIG, "the path of the data folder is too long");
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return io_error(diag, path);
+    enum sf_err err = make_folders(path, diag);
+    if (err != SF_OK)
+        return err;
     if (stat(path, &st) != 0)
         return io_error(diag, path);
     if (!S_ISDIR(st.st_mode))
@@ -97,13 +116,14 @@ static enum sf_err lock_folder(struct sf_datadir *d, struct sf_diag *diag)
 
 enum sf_err sf_datadir_open(const char *path, struct sf_diag *diag, struct sf_datadir **out_datadir)
 {
-    enum sf_err err = make_folder(path, diag);
-
-    if (err != SF_OK)
-        return err;
     struct sf_datadir *d = sf_calloc(1, sizeof(*d));
+
     *d = (struct sf_datadir){.path = sf_strdup(path), .fd = -1};
-    err = lock_folder(d, diag);
+    for (size_t len = strlen(d->path); len > 1 && d->path[len - 1] == '/'; len--)
+        d->path[len - 1] = '\0';
+    enum sf_err err = make_folder(d->path, diag);
+    if (err == SF_OK)
+        err = lock_folder(d, diag);
     if (err != SF_OK) {
         sf_datadir_close(d);
         return err;

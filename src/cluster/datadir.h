@@ -12,9 +12,9 @@
 
 struct sf_datadir;
 
-/* Makes (mode 0700, parents must exist) and locks folder `path`. Errors: SF_ERR_LOCKED (the message
- * names the owner's pid; detail "owner_pid"), SF_ERR_IO, SF_ERR_CONFIG (not a folder, or the path
- * is too long). */
+/* Makes folder `path`, with the folders above it (mode 0700), and locks it. Errors: SF_ERR_LOCKED
+ * (the message names the owner's pid; detail "owner_pid"), SF_ERR_IO, SF_ERR_CONFIG (empty, not a
+ * folder, or too long). */
 SF_MUST_USE enum sf_err sf_datadir_open(const char *path, struct sf_diag *diag,
                                         struct sf_datadir **out_datadir);
 

@@ -20,7 +20,7 @@ static int setup(void **state)
 {
     (void)state;
     sf_tempdir_make(base);
-    (void)snprintf(folder, sizeof(folder), "%s/data", base);
+    (void)snprintf(folder, sizeof(folder), "%s/new/data", base);
     return 0;
 }
 
@@ -52,7 +52,10 @@ static void test_folder_is_made_private_and_reopens(void **state)
     assert_memory_equal(path, folder, strlen(folder));
     assert_string_equal(path + strlen(folder), "/objects");
     sf_datadir_close(d);
-    assert_int_equal(open_dir(&diag, &d), SF_OK);
+    (void)snprintf(path, sizeof(path), "%s//", folder);
+    assert_int_equal(sf_datadir_open(path, &diag, &d), SF_OK);
+    sf_datadir_path(d, "x", path, sizeof(path));
+    assert_string_equal(path + strlen(folder), "/x");
     sf_datadir_close(d);
 }
 
@@ -112,6 +115,8 @@ static void test_bad_paths(void **state)
     (void)state;
     sf_diag_init(&diag);
     assert_int_equal(sf_datadir_open("/proc/none/data", &diag, &d), SF_ERR_IO);
+    assert_int_equal(sf_datadir_open("", &diag, &d), SF_ERR_CONFIG);
+    (void)snprintf(folder, sizeof(folder), "%s/file", base);
     int fd = open(folder, O_CREAT | O_WRONLY, 0600);
     assert_true(fd >= 0);
     (void)close(fd);
