@@ -1,7 +1,7 @@
 /*
- * The store contract (protocols.md section 1), run over the memory store and the embedded store
- * alike: conditions, stages and cancellation, reads with ranges, listing in byte order, completion
- * always later.
+ * The store contract (protocols.md section 1), run over the memory store, the metered store and the
+ * embedded store alike: conditions, stages and cancellation, reads with ranges, listing in byte
+ * order, completion always later.
  */
 #include "support/proves.h"
 #include "support/tempdir.h"
@@ -13,9 +13,11 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "object/memory_store.h"
+#include "object/metered_store.h"
 
 static char folder[SF_TEMPDIR_BYTES];
 static struct sf_store *store;
+static struct sf_metrics *metrics;
 
 static struct sf_put make_put(const char *key, const char *body, enum sf_put_cond cond,
                               const char *etag)
@@ -71,10 +73,20 @@ static int open_embedded(void **state)
     return sf_embedded_store_open(folder, NULL, &store) == SF_OK ? 0 : -1;
 }
 
+static int open_metered(void **state)
+{
+    (void)state;
+    metrics = sf_metrics_new();
+    store = sf_metered_store_new(sf_memory_store_new(NULL), metrics, sf_clock_system());
+    return 0;
+}
+
 static int close_store(void **state)
 {
     (void)state;
     sf_store_destroy(store);
+    sf_metrics_destroy(metrics);
+    metrics = NULL;
     if (folder[0] != '\0')
         sf_tempdir_remove(folder);
     folder[0] = '\0';
@@ -307,23 +319,68 @@ static void test_race_has_one_winner(void **state)
     assert_int_equal(wins, ROUNDS);
 }
 
-#define BOTH(fn)                                                                                   \
+static void assert_metric(const char *line)
+{
+    struct sf_buf text = {0};
+
+    sf_metrics_render(metrics, &text);
+    sf_buf_append(&text, "", 1);
+    if (strstr((const char *)text.data, line) == NULL)
+        fail_msg("no line \"%s\" in:\n%s", line, (const char *)text.data);
+    sf_buf_fini(&text);
+}
+
+static void test_meter_counts_results_and_bytes(void **state)
+{
+    struct sf_put puts[3];
+    const enum sf_err want[3] = {SF_OK, SF_ERR_PRECONDITION, SF_ERR_CANCELLED_STAGE};
+
+    (void)state;
+    puts[0] = make_put("a", "12345", SF_PUT_ABSENT, NULL);
+    puts[1] = make_put("a", "1234567", SF_PUT_ABSENT, NULL);
+    puts[2] = make_put("b", "123", SF_PUT_ABSENT, NULL);
+    puts[1].command = puts[2].command = 1;
+    puts[2].stage = 1;
+    run_batch(puts, 3, want);
+    assert_body("a", "12345");
+    assert_absent("b");
+    assert_list("", "", 10, "a=5 ");
+    assert_int_equal(sf_store_remove_wait(store, NULL, sf_view_str("a")), SF_OK);
+    assert_metric("sf_object_requests_total{op=\"put\",result=\"SF_OK\"} 1\n");
+    assert_metric("sf_object_requests_total{op=\"put\",result=\"SF_ERR_PRECONDITION\"} 1\n");
+    assert_metric("sf_object_requests_total{op=\"put\",result=\"SF_ERR_CANCELLED_STAGE\"} 1\n");
+    assert_metric("sf_object_requests_total{op=\"get\",result=\"SF_OK\"} 1\n");
+    assert_metric("sf_object_requests_total{op=\"get\",result=\"SF_ERR_NOT_FOUND\"} 1\n");
+    assert_metric("sf_object_requests_total{op=\"list\",result=\"SF_OK\"} 1\n");
+    assert_metric("sf_object_requests_total{op=\"delete\",result=\"SF_OK\"} 1\n");
+    assert_metric("sf_object_batches_total 1\n");
+    assert_metric("sf_object_put_bytes_total 5\n");
+    assert_metric("sf_object_get_bytes_total 5\n");
+    assert_metric("sf_object_in_flight 0\n");
+    assert_metric("sf_object_latency_ms_count{op=\"put\"} 1\n");
+}
+
+#define ALL(fn)                                                                                    \
     {"memory: " #fn, fn, open_memory, close_store, NULL},                                          \
+        {"metered: " #fn, fn, open_metered, close_store, NULL},                                    \
     {                                                                                              \
         "embedded: " #fn, fn, open_embedded, close_store, NULL                                     \
     }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {BOTH(test_conditions),
-                                       BOTH(test_limits),
-                                       BOTH(test_failed_put_cancels_own_later_stages_only),
-                                       BOTH(test_failed_put_of_all_cancels_every_command),
-                                       BOTH(test_batch_sees_its_own_earlier_puts),
-                                       BOTH(test_range_reads),
-                                       BOTH(test_list_in_byte_order),
-                                       BOTH(test_probe_accepts),
-                                       BOTH(test_race_has_one_winner)};
+    const struct CMUnitTest tests[] = {
+        ALL(test_conditions),
+        ALL(test_limits),
+        ALL(test_failed_put_cancels_own_later_stages_only),
+        ALL(test_failed_put_of_all_cancels_every_command),
+        ALL(test_batch_sees_its_own_earlier_puts),
+        ALL(test_range_reads),
+        ALL(test_list_in_byte_order),
+        ALL(test_probe_accepts),
+        ALL(test_race_has_one_winner),
+        cmocka_unit_test_setup_teardown(test_meter_counts_results_and_bytes, open_metered,
+                                        close_store)};
 
     return SF_RUN_TESTS("store", tests);
 }
