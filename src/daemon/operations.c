@@ -117,7 +117,7 @@ static void add_shard(struct status *s, uint32_t shard)
 
 static void add_shards(struct status *s)
 {
-    uint32_t count = s->server->identity.coordinator_shards;
+    uint32_t count = s->server->identity.coordinator_shard_count;
 
     s->response->coordinator_shards =
         sf_arena_alloc(s->arena, count * sizeof(*s->response->coordinator_shards));

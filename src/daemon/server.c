@@ -45,7 +45,7 @@ static uint64_t random_u64(void)
 
 static enum sf_err start_base(struct sf_server *server, struct sf_diag *diag)
 {
-    enum sf_err err = sf_data_dir_open(server->config->data_dir, diag, &server->dir);
+    enum sf_err err = sf_datadir_open(server->config->data_dir, diag, &server->dir);
 
     if (err != SF_OK)
         return err;
@@ -87,32 +87,41 @@ static enum sf_err start_exec(struct sf_server *server, struct sf_diag *diag)
 
 static enum sf_err start_store(struct sf_server *server, struct sf_diag *diag)
 {
-    enum sf_err err =
-        sf_embedded_store_open(sf_data_dir_path(server->dir, "store"), diag, &server->store);
+    char path[SF_DATADIR_PATH_BYTES];
+
+    sf_datadir_path(server->dir, "store", path, sizeof(path));
+    enum sf_err err = sf_embedded_store_open(path, diag, &server->store);
 
     if (err == SF_OK)
         err = sf_store_probe(server->store, NULL, diag);
     if (err != SF_OK)
         return err;
-    server->identity.catalog_lane_shards = server->config->lane_shards;
-    server->identity.coordinator_shards = server->config->coordinator_shards;
-    err = sf_store_identity_open(server->store, server->clock, &server->attempts, diag,
-                                 &server->identity);
+    struct sf_store_identity_options options = {
+        .store = server->store,
+        .clock = server->clock,
+        .attempts = &server->attempts,
+        .catalog_lane_shard_count = server->config->lane_shards,
+        .coordinator_shard_count = server->config->coordinator_shards,
+    };
+    sf_random_bytes(options.random, sizeof(options.random));
+    err = sf_store_identity_open(&options, diag, &server->identity);
     if (err != SF_OK)
         return err;
     sf_worker_set(server, SF_WORKER_STORE, SF_WORKER_SERVING);
     SF_LOG(INFO, "store_open", SF_KV_STR("store_id", server->identity.store_id),
-           SF_KV_U64("catalog_lane_shards", server->identity.catalog_lane_shards),
-           SF_KV_U64("coordinator_shards", server->identity.coordinator_shards));
+           SF_KV_U64("catalog_lane_shards", server->identity.catalog_lane_shard_count),
+           SF_KV_U64("coordinator_shards", server->identity.coordinator_shard_count));
     return SF_OK;
 }
 
 static enum sf_err start_keyring(struct sf_server *server, struct sf_diag *diag)
 {
+    char path[SF_DATADIR_PATH_BYTES];
+
     if (server->config->keyring_path != NULL)
         return sf_keyring_load(server->config->keyring_path, diag, &server->keyring);
-    return sf_keyring_open_or_create(sf_data_dir_path(server->dir, "keyring.yaml"), diag,
-                                     &server->keyring);
+    sf_datadir_path(server->dir, "keyring.yaml", path, sizeof(path));
+    return sf_keyring_open_or_create(path, diag, &server->keyring);
 }
 
 static enum sf_err start_tso(struct sf_server *server, struct sf_diag *diag)
@@ -131,9 +140,10 @@ static enum sf_err start_tso(struct sf_server *server, struct sf_diag *diag)
 static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
 {
     const struct sf_service *services[SF_CATALOG_SERVICE_COUNT];
-    enum sf_err err = sf_catalog_projection_open(sf_data_dir_path(server->dir, "catalog.sqlite"),
-                                                 NULL, diag, &server->sql);
+    char path[SF_DATADIR_PATH_BYTES];
 
+    sf_datadir_path(server->dir, "catalog.sqlite", path, sizeof(path));
+    enum sf_err err = sf_catalog_projection_open(path, NULL, diag, &server->sql);
     if (err != SF_OK)
         return err;
     const struct sf_catalog_deps deps = {
@@ -147,7 +157,7 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
         .attempts = &server->attempts,
         .metrics = server->metrics,
         .owner_id = server->owner_id,
-        .lane_shards = server->identity.catalog_lane_shards,
+        .lane_shards = server->identity.catalog_lane_shard_count,
     };
     err = sf_catalog_open(&deps, NULL, diag, &server->catalog);
     if (err != SF_OK)
@@ -197,7 +207,7 @@ static enum sf_err start_commit(struct sf_server *server, struct sf_diag *diag)
         .metrics = server->metrics,
         .owner_id = server->owner_id,
         .random_seed = random_u64(),
-        .shard_count = server->identity.coordinator_shards,
+        .shard_count = server->identity.coordinator_shard_count,
         .wal_flush_ms = server->config->wal_flush_ms,
         .wal_chunk_bytes = server->config->wal_chunk_bytes,
         .duplicate_window_ms = server->config->duplicate_window_ms,
@@ -441,7 +451,7 @@ void sf_server_stop(struct sf_server *server)
     sf_keyring_destroy(server->keyring);
     sf_metrics_destroy(server->metrics);
     SF_LOG(INFO, "server_stopped", SF_KV_STR("owner_id", server->owner_id));
-    sf_data_dir_close(server->dir);
+    sf_datadir_close(server->dir);
     (void)pthread_mutex_destroy(&server->health_mu);
     free(server->heartbeats);
     free(server->loops);

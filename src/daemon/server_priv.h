@@ -8,9 +8,9 @@
 #include "allocator/allocator.h"
 #include "base/metrics.h"
 #include "catalog/catalog.h"
+#include "cluster/datadir.h"
+#include "cluster/store_identity.h"
 #include "commit/commit.h"
-#include "daemon/data_dir.h"
-#include "daemon/identity.h"
 #include "daemon/server.h"
 #include "exec/reactor.h"
 #include "gateway/es.h"
@@ -63,7 +63,7 @@ struct sf_server {
     /* immutable once started */
     const struct sf_config *config;
     struct sf_clock *clock;
-    struct sf_data_dir *dir;
+    struct sf_datadir *dir;
     struct sf_metrics *metrics;
     struct sf_admin *admin;
     struct sf_reactors *reactors;
