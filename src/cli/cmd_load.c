@@ -140,7 +140,7 @@ static int send_request(struct load *load, uint64_t number)
         load->retries++;
         struct timespec pause = {wait_ms / 1000, (wait_ms % 1000) * 1000000};
         nanosleep(&pause, NULL);
-        wait_ms = wait_ms < 500 ? wait_ms * 2 : 500;
+        wait_ms = wait_ms < 100 ? wait_ms * 2 : 100;
     }
 }
 
