@@ -18,6 +18,7 @@
  * window only ever moves under the etag read or written last.
  */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,6 +44,7 @@ struct oracle {
     struct sf_sched *sched;             /* immutable: how open and destroy wait */
     char owner_id[SF_ATTEMPT_ID_BYTES]; /* immutable */
     uint64_t epoch;                     /* immutable */
+    _Atomic bool stopped;               /* state is WINDOW_STOPPED; for other threads */
     /* loop */
     enum window_state state;
     bool doubt;                  /* the last swap may still land: look before the next one */
@@ -205,6 +207,7 @@ static void fail_waiting(struct oracle *o)
 static void stop_for_good(struct oracle *o, const char *why)
 {
     o->state = WINDOW_STOPPED;
+    atomic_store(&o->stopped, true);
     SF_LOG(ERROR, "tso_stopped", SF_KV_U64("tso_epoch", o->epoch), SF_KV_STR("reason", why));
     fail_waiting(o);
 }
@@ -425,6 +428,14 @@ static void oracle_destroy(struct sf_tso_source *source)
 
 static const struct sf_tso_source_vtable oracle_vtable = {.get = oracle_get,
                                                           .destroy = oracle_destroy};
+
+bool sf_oracle_is_serving(const struct sf_tso_source *source)
+{
+    const struct oracle *o = SF_CONTAINER_OF(source, const struct oracle, base);
+
+    SF_ASSERT(source->vtable == &oracle_vtable);
+    return !atomic_load(&o->stopped);
+}
 
 enum sf_err sf_oracle_open(const struct sf_oracle_options *options, struct sf_sched *sched,
                            struct sf_diag *diag, struct sf_tso_source **out_source)

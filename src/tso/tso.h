@@ -8,6 +8,8 @@
 #ifndef SF_TSO_TSO_H
 #define SF_TSO_TSO_H
 
+#include <stdbool.h>
+
 #include "base/ids.h"
 #include "object/durable.h"
 
@@ -67,6 +69,10 @@ struct sf_oracle_options {
 SF_MUST_USE enum sf_err sf_oracle_open(const struct sf_oracle_options *options,
                                        struct sf_sched *sched, struct sf_diag *diag,
                                        struct sf_tso_source **out_source);
+
+/* False once an oracle (a source of sf_oracle_open) has lost its window to another one: it gives
+ * out nothing any more, and its process should say so and stop. Any thread. */
+bool sf_oracle_is_serving(const struct sf_tso_source *source);
 
 /* A batching front of `source` for one loop; itself a source. Requests gather while one is under
  * way. */

@@ -307,8 +307,11 @@ static void test_lost_swap_stops_for_good(void **state)
     uint64_t first_of_new = get(new, 1);
     assert_true(first_of_new > last_of_old);
     assert_true(get(old, 1) < first_of_new); /* its own window is its own still */
+    assert_true(sf_oracle_is_serving(old));
     sf_clock_manual_advance(&hand_clock, 4000);
     assert_int_equal(get_err(old), SF_BACKEND_UNAVAILABLE);
+    assert_false(sf_oracle_is_serving(old));
+    assert_true(sf_oracle_is_serving(new));
     assert_int_equal(get_err(old), SF_BACKEND_UNAVAILABLE);
     assert_true(get(new, 1) > first_of_new);
     sf_tso_source_destroy(new);
