@@ -228,7 +228,7 @@ static void stay_on_one_cpu(unsigned share)
         return;
     unsigned wanted = share % (unsigned)CPU_COUNT(&allowed);
     CPU_ZERO(&one);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (CPU_ISSET(cpu, &allowed) && wanted-- == 0)
             CPU_SET(cpu, &one);
     }
