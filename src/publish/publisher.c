@@ -219,7 +219,7 @@ static void loaded(struct sf_publisher *pub)
 {
     const Searchfabric__V1__ManifestCommittedHeadObject *head = pub->chain.head;
     if (head != NULL && head->publisher_epoch > pub->options.publisher_epoch &&
-        !SF_MUTANT(coord_publisher_epoch)) {
+        !SF_MUTANT(publish_epoch)) {
         bool first = !pub->loaded;
         if (first) {
             pub->state = PUB_STOPPED;

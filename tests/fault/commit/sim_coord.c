@@ -13,6 +13,7 @@
 #include "commit/commit.h"
 #include "contract/descriptor_set.h"
 #include "fault/commit/coord_judge.h"
+#include "fault/commit/sim_publish.h"
 #include "fault/sim/sim.h"
 #include "publish/keys.h"
 #include "publish/reader.h"
@@ -816,7 +817,8 @@ int main(int argc, char **argv)
 {
     static const char *const proves[] = {NULL};
     static const struct sim_scenario scenarios[] = {
-        {.name = "coord", .area = "coord", .run = run_coord, .proves = proves}};
+        {.name = "coord", .area = "coord", .run = run_coord, .proves = proves},
+        {.name = "publish", .area = "publish", .run = run_publish}};
     enum sf_err err = sf_pbjson_register(
         sf_view_bytes(sf_contract_descriptor_set, sf_contract_descriptor_set_size));
     SF_ASSERT(err == SF_OK);
