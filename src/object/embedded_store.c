@@ -33,6 +33,7 @@
 #define ROW_HEADER_BYTES 10u
 #define ROW_LAYOUT       1u
 #define READER_THREADS   2
+#define MERGE_BYTES      ((size_t)32 << 20) /* bodies of one write; bounds its memory and its sync */
 #define SEQUENCE_KEY     "msequence"
 
 static_assert(ROW_HEADER_BYTES == 1 + 1 + sizeof(uint64_t), "row layout");
@@ -47,6 +48,7 @@ struct op {
     struct sf_view key;       /* OP_REMOVE */
     struct sf_waiter *waiter; /* OP_REMOVE: woken at the end */
     enum sf_err *out_err;     /* OP_REMOVE: result */
+    size_t body_bytes;        /* of all its puts */
 };
 
 /* What a key holds after the puts evaluated so far in this merge. */
@@ -326,6 +328,24 @@ static void run_merge(struct embedded_store *s, struct op *ops)
     complete_ops(ops);
 }
 
+/* Takes queued writes, oldest first, up to the bound of one merge, but at least one. */
+static struct op *take_merge_locked(struct embedded_store *s)
+{
+    struct op *first = s->head;
+    struct op **end = &s->head;
+    size_t bytes = 0;
+
+    while (*end != NULL && (*end == first || bytes + (*end)->body_bytes <= MERGE_BYTES)) {
+        bytes += (*end)->body_bytes;
+        end = &(*end)->next;
+    }
+    s->head = *end;
+    *end = NULL;
+    if (s->head == NULL)
+        s->tail = &s->head;
+    return first;
+}
+
 static void *committer_main(void *arg)
 {
     struct embedded_store *s = arg;
@@ -334,11 +354,9 @@ static void *committer_main(void *arg)
     for (;;) {
         while (s->head == NULL && !s->stop)
             (void)pthread_cond_wait(&s->work, &s->mu);
-        struct op *ops = s->head;
+        struct op *ops = take_merge_locked(s);
         if (ops == NULL)
             break;
-        s->head = NULL;
-        s->tail = &s->head;
         (void)pthread_mutex_unlock(&s->mu);
         run_merge(s, ops);
         (void)pthread_mutex_lock(&s->mu);
@@ -365,6 +383,8 @@ static void embedded_submit(struct sf_store *store, struct sf_batch *batch)
 
     sf_batch_check(batch);
     *op = (struct op){.kind = OP_PUTS, .batch = batch};
+    for (size_t i = 0; i < batch->count; i++)
+        op->body_bytes += batch->puts[i].body.len;
     queue_op(store_of(store), op);
 }
 

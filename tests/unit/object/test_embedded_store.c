@@ -7,12 +7,14 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "exec/reactor.h"
 #include "object/store.h"
 
@@ -158,6 +160,58 @@ static void test_completions_run_on_the_loop(void **state)
     sf_store_destroy(o.store);
 }
 
+#define BIG_PUTS  4
+#define BIG_BYTES ((size_t)20 << 20)
+
+struct big {
+    struct sf_batch batch;
+    struct sf_put put;
+    sem_t *done;
+    char key[16];
+};
+
+static void big_done(struct sf_batch *batch)
+{
+    (void)sem_post(SF_CONTAINER_OF(batch, struct big, batch)->done);
+}
+
+/* More than one write may carry is split, oldest first; all of it stands. */
+static void test_queue_larger_than_a_merge(void **state)
+{
+    struct sf_store *store = open_store();
+    uint8_t *body = sf_calloc(1, BIG_BYTES);
+    struct big bigs[BIG_PUTS];
+    sem_t done;
+
+    (void)state;
+    assert_int_equal(sem_init(&done, 0, 0), 0);
+    for (size_t i = 0; i < BIG_PUTS; i++) {
+        struct big *b = &bigs[i];
+        (void)snprintf(b->key, sizeof(b->key), "big/%zu", i);
+        b->done = &done;
+        b->put = (struct sf_put){.key = sf_view_str(b->key),
+                                 .body = sf_view_bytes(body, BIG_BYTES),
+                                 .cond = SF_PUT_ABSENT};
+        b->batch = (struct sf_batch){.puts = &b->put, .count = 1, .done = big_done};
+        sf_store_submit(store, &b->batch);
+    }
+    for (size_t i = 0; i < BIG_PUTS; i++) {
+        while (sem_wait(&done) != 0) {
+        }
+    }
+    assert_true(sf_embedded_store_syncs(store) >= 2);
+    for (size_t i = 0; i < BIG_PUTS; i++) {
+        struct sf_buf read = {0};
+        assert_int_equal(bigs[i].put.err, SF_OK);
+        assert_int_equal(sf_store_get_wait(store, NULL, bigs[i].put.key, &read, NULL), SF_OK);
+        assert_int_equal(read.len, BIG_BYTES);
+        sf_buf_fini(&read);
+    }
+    (void)sem_destroy(&done);
+    free(body);
+    sf_store_destroy(store);
+}
+
 /* Runs this program anew in `role` (see main) on the folder, so that the store's threads are its
  * own; `out_fd` is its standard output (NULL: inherited). */
 static pid_t spawn(const char *role, int *out_fd)
@@ -297,6 +351,7 @@ int main(int argc, char **argv)
                                        EMBEDDED(test_second_owner_is_refused),
                                        EMBEDDED(test_unwritable_folder_is_an_error),
                                        EMBEDDED(test_completions_run_on_the_loop),
+                                       EMBEDDED(test_queue_larger_than_a_merge),
                                        EMBEDDED(test_kill_loses_nothing_acknowledged),
                                        EMBEDDED(test_failed_write_is_in_doubt_and_stops_the_store)};
 
