@@ -333,12 +333,12 @@ void rpc_call_begin(struct rpc_call *call)
 
     call->begun = 1;
     start_deadline(call);
-    if (!call->post) {
+    if (call->header_bytes > SF_LIMIT_RPC_METADATA_BYTES) {
+        refuse_size(call, "rpc_metadata_bytes", SF_LIMIT_RPC_METADATA_BYTES);
+    } else if (!call->post) {
         rpc_call_http_error(call, "405");
     } else if (!call->grpc) {
         rpc_call_http_error(call, "415");
-    } else if (call->header_bytes > SF_LIMIT_RPC_METADATA_BYTES) {
-        refuse_size(call, "rpc_metadata_bytes", SF_LIMIT_RPC_METADATA_BYTES);
     } else if (call->bad_timeout) {
         refuse(call, SF_INTERNAL, "grpc-timeout is malformed");
     } else if (call->bad_metadata) {
