@@ -9,6 +9,16 @@
 #include "tso/tso.h"
 #include "tso/tso_priv.h"
 
+/* Series of a metered batcher; all NULL otherwise. */
+struct batcher_metrics {
+    struct sf_metric *batches;
+    struct sf_metric *timestamps;
+    struct sf_metric *size;
+    struct sf_metric *rtt;
+    struct sf_metric *failed;
+    struct sf_metric *exhausted;
+};
+
 struct batcher {
     struct sf_tso_source base;
     struct sf_tso_source *source; /* immutable */
@@ -18,6 +28,10 @@ struct batcher {
     struct sf_tso_queue asking;    /* shares of the request under way */
     struct sf_tso_request request; /* under way while `busy` */
     bool busy;
+    /* set before the first request */
+    struct batcher_metrics metrics;
+    struct sf_clock *clock; /* NULL = not metered */
+    int64_t sent_ns;        /* loop: when the request under way was sent */
 };
 
 static struct batcher *batcher_of(struct sf_tso_source *source)
@@ -27,6 +41,33 @@ static struct batcher *batcher_of(struct sf_tso_source *source)
 
 static void ask_on_loop(struct batcher *b);
 
+static void count_sent(struct batcher *b)
+{
+    if (b->clock == NULL)
+        return;
+    b->sent_ns = sf_clock_mono_ns(b->clock);
+    sf_metric_add(b->metrics.batches, 1);
+    sf_metric_add(b->metrics.timestamps, b->request.count);
+    sf_metric_set(b->metrics.size, b->request.count);
+}
+
+static void count_answered(struct batcher *b)
+{
+    if (b->clock == NULL)
+        return;
+    sf_metric_observe_ms(b->metrics.rtt, (double)(sf_clock_mono_ns(b->clock) - b->sent_ns) / 1e6);
+    if (b->request.err != SF_OK)
+        sf_metric_add(b->metrics.failed, 1);
+}
+
+static void add_demand(struct batcher *b, struct sf_tso_request *request)
+{
+    if (b->busy && b->clock != NULL)
+        sf_metric_add(b->metrics.exhausted, 1);
+    sf_tso_queue_push(&b->waiting, request);
+    ask_on_loop(b);
+}
+
 static void on_range(struct sf_tso_request *request)
 {
     struct batcher *b = SF_CONTAINER_OF(request, struct batcher, request);
@@ -35,6 +76,7 @@ static void on_range(struct sf_tso_request *request)
     enum sf_err err = request->err;
     struct sf_tso_request *r;
 
+    count_answered(b);
     b->asking = (struct sf_tso_queue){0};
     b->busy = false;
     ask_on_loop(b);
@@ -60,16 +102,14 @@ static void ask_on_loop(struct batcher *b)
         return;
     b->busy = true;
     b->request = (struct sf_tso_request){.count = (uint32_t)sum, .loop = b->loop, .done = on_range};
+    count_sent(b);
     sf_tso_get(b->source, &b->request);
 }
 
 static void on_posted(struct sf_task *task)
 {
     struct sf_tso_request *r = SF_CONTAINER_OF(task, struct sf_tso_request, task);
-    struct batcher *b = r->owner;
-
-    sf_tso_queue_push(&b->waiting, r);
-    ask_on_loop(b);
+    add_demand(r->owner, r);
 }
 
 static void batcher_get(struct sf_tso_source *source, struct sf_tso_request *request)
@@ -79,8 +119,7 @@ static void batcher_get(struct sf_tso_source *source, struct sf_tso_request *req
     SF_ASSERT(request->count >= 1 && request->count <= SF_TSO_MOST_PER_REQUEST);
     request->owner = b;
     if (sf_loop_is_current(b->loop)) {
-        sf_tso_queue_push(&b->waiting, request);
-        ask_on_loop(b);
+        add_demand(b, request);
         return;
     }
     request->task.run = on_posted;
@@ -106,4 +145,34 @@ struct sf_tso_source *sf_tso_batcher_new(struct sf_tso_source *source, struct sf
     b->source = source;
     b->loop = loop;
     return &b->base;
+}
+
+static struct sf_metric *plain(struct sf_metrics *metrics, enum sf_metric_type type,
+                               const char *name, const char *help)
+{
+    static const char *const none[] = {NULL};
+
+    return sf_metric_series(sf_metrics_family(metrics, type, name, help, NULL), none);
+}
+
+void sf_tso_batcher_meter(struct sf_tso_source *batcher, struct sf_metrics *metrics,
+                          struct sf_clock *clock)
+{
+    struct batcher *b = batcher_of(batcher);
+
+    SF_ASSERT(batcher->vtable == &batcher_vtable);
+    b->clock = clock;
+    b->metrics = (struct batcher_metrics){
+        .batches = plain(metrics, SF_METRIC_COUNTER, "sf_tso_batches_total",
+                         "Requests of the batching client"),
+        .timestamps = plain(metrics, SF_METRIC_COUNTER, "sf_tso_batch_timestamps_total",
+                            "Timestamps asked for by the batching client"),
+        .size =
+            plain(metrics, SF_METRIC_GAUGE, "sf_tso_batch_size", "Timestamps of the last request"),
+        .rtt = plain(metrics, SF_METRIC_HISTOGRAM, "sf_tso_rtt_ms",
+                     "Time from a request to its range"),
+        .failed = plain(metrics, SF_METRIC_COUNTER, "sf_tso_failed_batches_total",
+                        "Requests that failed"),
+        .exhausted = plain(metrics, SF_METRIC_COUNTER, "sf_tso_range_exhausted_total",
+                           "Demands that waited behind a request under way")};
 }

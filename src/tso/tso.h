@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "base/ids.h"
+#include "base/metrics.h"
 #include "object/durable.h"
 
 /* Most timestamps of one request. */
@@ -77,5 +78,12 @@ bool sf_oracle_is_serving(const struct sf_tso_source *source);
 /* A batching front of `source` for one loop; itself a source. Requests gather while one is under
  * way. */
 struct sf_tso_source *sf_tso_batcher_new(struct sf_tso_source *source, struct sf_loop *loop);
+
+/* Lets a batcher count, before its first request (COORD-10-01): sf_tso_batches_total,
+ * sf_tso_batch_timestamps_total, sf_tso_batch_size (of the last one), sf_tso_rtt_ms,
+ * sf_tso_failed_batches_total and sf_tso_range_exhausted_total (demands that waited behind a
+ * request under way). Batchers of one registry share the series. Both must outlive it. */
+void sf_tso_batcher_meter(struct sf_tso_source *batcher, struct sf_metrics *metrics,
+                          struct sf_clock *clock);
 
 #endif

@@ -1,6 +1,7 @@
 /* The batching client: exactly the demand that gathered, served in order, by a later request. */
 #include "support/proves.h"
 
+#include "base/rng.h"
 #include "tso/tso.h"
 
 #define MOST 16
@@ -153,13 +154,125 @@ static void test_failure_reaches_exactly_its_askers(void **state)
     assert_true(callers[2].first.v == 51);
 }
 
+#define LANES  1000
+#define ROUNDS 20
+
+struct lane {
+    struct sf_tso_request request;
+    bool waiting;
+};
+
+static struct lane lanes[LANES];
+static uint64_t last_given; /* highest timestamp handed out so far */
+static uint64_t range_first, range_end;
+
+static void lane_done(struct sf_tso_request *request)
+{
+    struct lane *lane = SF_CONTAINER_OF(request, struct lane, request);
+
+    assert_int_equal(request->err, SF_OK);
+    assert_true(request->first.v > last_given);
+    assert_true(request->first.v >= range_first);
+    assert_true(request->first.v + request->count <= range_end);
+    last_given = request->first.v + request->count - 1;
+    lane->waiting = false;
+}
+
+/* A thousand lanes at once, in random amounts: what is handed out strictly increases over all of
+ * them and lies in a range that the source returned; requests are few. */
+static void test_many_lanes_share_few_increasing_ranges(void **state)
+{
+    struct sf_rng rng;
+    size_t demands = 0;
+    uint64_t next = 1;
+
+    SF_PROVES("COORD-4.2-12");
+    sf_rng_init(&rng, 5);
+    last_given = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < LANES; i++) {
+            if (lanes[i].waiting || sf_rng_below(&rng, 2) == 0)
+                continue;
+            lanes[i].waiting = true;
+            lanes[i].request = (struct sf_tso_request){
+                .count = 1 + (uint32_t)sf_rng_below(&rng, 20), .loop = &loop, .done = lane_done};
+            on_loop = true; /* lanes live on the batcher's loop */
+            sf_tso_get(*state, &lanes[i].request);
+            on_loop = false;
+            demands++;
+        }
+        if (asked_count == 0)
+            continue;
+        struct sf_tso_request *request = asked[--asked_count];
+        assert_int_equal(asked_count, 0); /* one under way at a time */
+        next += 1 + sf_rng_below(&rng, 1000);
+        range_first = next;
+        range_end = next + request->count;
+        next = range_end;
+        on_loop = true;
+        request->err = SF_OK;
+        request->first = (struct sf_tso){range_first};
+        request->done(request);
+        on_loop = false;
+    }
+    while (asked_count > 0) {
+        struct sf_tso_request *request = asked[--asked_count];
+        range_first = next;
+        range_end = next += request->count;
+        request->err = SF_OK;
+        request->first = (struct sf_tso){range_first};
+        on_loop = true;
+        request->done(request);
+        on_loop = false;
+    }
+    assert_true(demands > LANES);
+}
+
+static void assert_metric(struct sf_metrics *metrics, const char *line)
+{
+    struct sf_buf text = {0};
+
+    sf_metrics_render(metrics, &text);
+    sf_buf_append(&text, "", 1);
+    if (strstr((const char *)text.data, line) == NULL)
+        fail_msg("no line \"%s\" in:\n%s", line, (const char *)text.data);
+    sf_buf_fini(&text);
+}
+
+static void test_meter_shows_size_time_and_waits(void **state)
+{
+    struct sf_metrics *metrics = sf_metrics_new();
+    struct sf_clock_manual clock;
+
+    sf_clock_manual_init(&clock, 0, 0);
+    sf_tso_batcher_meter(*state, metrics, &clock.base);
+    call(*state, 0, 3);
+    run_loop();
+    call(*state, 1, 4);
+    call(*state, 2, 5);
+    run_loop();
+    sf_clock_manual_advance(&clock, 40);
+    answer(0, SF_OK, 100);
+    answer(1, SF_BACKEND_UNAVAILABLE, 0);
+    assert_metric(metrics, "sf_tso_batches_total 2\n");
+    assert_metric(metrics, "sf_tso_batch_timestamps_total 12\n");
+    assert_metric(metrics, "sf_tso_batch_size 9\n");
+    assert_metric(metrics, "sf_tso_failed_batches_total 1\n");
+    assert_metric(metrics, "sf_tso_range_exhausted_total 2\n");
+    assert_metric(metrics, "sf_tso_rtt_ms_bucket{le=\"25\"} 1\n");
+    assert_metric(metrics, "sf_tso_rtt_ms_bucket{le=\"50\"} 2\n");
+    sf_metrics_destroy(metrics);
+}
+
 #define BATCHER(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {BATCHER(test_asks_for_what_gathered),
                                        BATCHER(test_demand_above_one_request_is_split),
-                                       BATCHER(test_failure_reaches_exactly_its_askers)};
+                                       BATCHER(test_failure_reaches_exactly_its_askers),
+                                       BATCHER(test_many_lanes_share_few_increasing_ranges),
+                                       BATCHER(test_meter_shows_size_time_and_waits)};
 
     return SF_RUN_TESTS("batcher", tests);
 }
