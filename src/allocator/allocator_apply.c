@@ -645,7 +645,7 @@ static void group_write(struct sf_alloc_lane *lane, size_t planned)
 {
     struct sf_alloc_group *g = &lane->group;
     struct sf_allocator *allocator = lane->shard->allocator;
-    sf_replay_record **fresh = sf_malloc((planned + 1) * sizeof(*fresh));
+    sf_replay_record **fresh = sf_malloc((planned + 1) * sizeof(sf_replay_record *));
     size_t fresh_count = 0;
     size_t n = 1;
 

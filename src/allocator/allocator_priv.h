@@ -174,8 +174,7 @@ struct sf_alloc_lane {
 
 /* A remembered answer. */
 struct sf_alloc_answer {
-    struct sf_alloc_answer *prev; /* by age, oldest first */
-    struct sf_alloc_answer *next;
+    struct sf_alloc_answer *next; /* the next younger one */
     char key[SF_SHA256_HEX_BYTES];
     char fingerprint[SF_SHA256_HEX_BYTES];
     size_t len;       /* bytes of `packed` */

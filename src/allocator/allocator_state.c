@@ -239,12 +239,6 @@ void sf_alloc_pending_del(struct sf_alloc_lane *lane, const char *key)
 
 /* ---- remembered answers ---- */
 
-static void answer_unlink(struct sf_alloc_shard *s, struct sf_alloc_answer *a)
-{
-    *(a->prev == NULL ? &s->answer_head : &a->prev->next) = a->next;
-    *(a->next == NULL ? &s->answer_tail : &a->next->prev) = a->prev;
-}
-
 /* Memory of one entry, the map's part included. */
 static size_t answer_cost(size_t packed_bytes)
 {
@@ -255,7 +249,9 @@ static void answer_drop_oldest(struct sf_alloc_shard *s)
 {
     struct sf_alloc_answer *a = s->answer_head;
 
-    answer_unlink(s, a);
+    s->answer_head = a->next;
+    if (a->next == NULL)
+        s->answer_tail = NULL;
     (void)sf_map_del(s->answers, sf_view_bytes(a->key, SF_SHA256_HEX_BYTES - 1));
     s->answer_bytes -= answer_cost(a->len);
     free(a);
@@ -277,7 +273,6 @@ void sf_alloc_answer_put(struct sf_alloc_shard *s, const char *key, const char *
     a->len = packed.len;
     memcpy(a->packed, packed.ptr, packed.len);
     a->next = NULL;
-    a->prev = s->answer_tail;
     *(s->answer_tail == NULL ? &s->answer_head : &s->answer_tail->next) = a;
     s->answer_tail = a;
     (void)sf_map_put(s->answers, sf_view_bytes(a->key, SF_SHA256_HEX_BYTES - 1), a);

@@ -25,7 +25,7 @@ static bool realized_build(const struct sf_alloc_request *request, struct sf_are
     };
     struct pair *pairs = sf_arena_alloc(arena, request->item_count * sizeof(*pairs));
     Searchfabric__V1__RealizedDocId **list =
-        sf_arena_alloc(arena, request->item_count * sizeof(*list));
+        sf_arena_alloc(arena, request->item_count * sizeof(Searchfabric__V1__RealizedDocId *));
 
     if (pairs == NULL || list == NULL)
         return false;
@@ -171,7 +171,7 @@ void sf_alloc_state_encode(struct sf_alloc_lane *lane, const struct sf_alloc_sta
     Searchfabric__V1__AllocatorStateObject object = SEARCHFABRIC__V1__ALLOCATOR_STATE_OBJECT__INIT;
     char next[SF_ALLOC_DECIMAL_BYTES];
     size_t count = lane->pending_count + fresh_count;
-    sf_replay_record **list = sf_malloc((count + 1) * sizeof(*list));
+    sf_replay_record **list = sf_malloc((count + 1) * sizeof(sf_replay_record *));
     struct sf_arena *arena = NULL;
 
     if (lane->pending_count != 0 || lane->unknown.len != 0)
@@ -184,7 +184,7 @@ void sf_alloc_state_encode(struct sf_alloc_lane *lane, const struct sf_alloc_sta
         SF_ASSERT(err == SF_OK); /* packed by this process */
         list[i] = (sf_replay_record *)message;
     }
-    memcpy(list + lane->pending_count, fresh, fresh_count * sizeof(*list));
+    memcpy(list + lane->pending_count, fresh, fresh_count * sizeof(sf_replay_record *));
     sf_watermark_text(after->mark, next);
     if (lane->unknown.len != 0) {
         ProtobufCMessage *message = NULL;

@@ -261,7 +261,7 @@ static void call_fill(struct result_call *c, const struct call_spec *spec)
     c->collection.namespace_id = spec->namespace_id == 0 ? NS : spec->namespace_id;
     c->collection.collection_id = spec->collection_id == 0 ? COLL : spec->collection_id;
     c->items = sf_calloc(spec->count + 1, sizeof(*c->items));
-    c->list = sf_calloc(spec->count + 1, sizeof(*c->list));
+    c->list = sf_calloc(spec->count + 1, sizeof(Searchfabric__V1__AllocationPlanItem *));
     c->ids = sf_calloc(spec->count + 1, sizeof(*c->ids));
     for (size_t i = 0; i < spec->count; i++) {
         searchfabric__v1__allocation_plan_item__init(&c->items[i]);

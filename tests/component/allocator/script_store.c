@@ -9,7 +9,9 @@
 
 struct late {
     struct late *next;
-    struct sf_put put; /* key and body owned */
+    struct sf_put put; /* key and body are the two below */
+    uint8_t *key;
+    uint8_t *body;
 };
 
 struct script_store {
@@ -80,8 +82,10 @@ static void keep_late(struct script_store *s, const struct sf_put *put)
     struct late *late = sf_calloc(1, sizeof(*late));
 
     late->put = *put;
-    late->put.key.ptr = sf_memdup(put->key.ptr, put->key.len);
-    late->put.body.ptr = sf_memdup(put->body.ptr, put->body.len);
+    late->key = sf_memdup(put->key.ptr, put->key.len);
+    late->body = sf_memdup(put->body.ptr, put->body.len);
+    late->put.key.ptr = late->key;
+    late->put.body.ptr = late->body;
     *s->late_tail = late;
     s->late_tail = &late->next;
 }
@@ -182,8 +186,8 @@ struct script_store *script_store_new(struct sf_store *backend, struct sf_loop *
 
 static void late_free(struct late *late)
 {
-    free((void *)(uintptr_t)late->put.key.ptr);
-    free((void *)(uintptr_t)late->put.body.ptr);
+    free(late->key);
+    free(late->body);
     free(late);
 }
 

@@ -225,7 +225,7 @@ static void test_answers_are_bounded(void **state)
     struct process *p = with_limits(w, (struct sf_allocator_limits){.cache_bytes_per_loop = 4096});
 
     for (int i = 0; i < 100; i++) {
-        char key[8];
+        char key[16];
         (void)snprintf(key, sizeof(key), "k%d", i);
         start(p, &r, key, COLL);
         world_finish(w, &r);
@@ -344,7 +344,7 @@ static void test_many_pending_applies_are_finished_first(void **state)
     script_store_on(w->script, refuse_replay, NULL, NULL);
     replay_refused = true;
     for (uint64_t i = 0; i < N; i++) {
-        char key[8];
+        char key[16];
         (void)snprintf(key, sizeof(key), "k%d", (int)i);
         allocate(p, &r, key, &(uint64_t){i}, 1);
         expect_err(&r, SF_BACKEND_UNAVAILABLE);

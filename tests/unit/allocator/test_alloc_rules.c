@@ -488,7 +488,8 @@ static void test_shape_labels_and_bounds(void **state)
     assert_int_equal(check(&b, &out, &diag), SF_OK);
     /* more items than any policy can admit */
     size_t count = SF_LIMIT_ALLOC_PLAN_ITEMS + 1;
-    Searchfabric__V1__AllocationPlanItem **many = calloc(count, sizeof(*many));
+    Searchfabric__V1__AllocationPlanItem **many =
+        calloc(count, sizeof(Searchfabric__V1__AllocationPlanItem *));
     assert_non_null(many);
     box_fill(&b, (int64_t[]){ISSUE}, 1);
     for (size_t i = 0; i < count; i++)
