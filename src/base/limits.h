@@ -39,14 +39,14 @@
 /* gRPC abuse: calls of one process; frames without content (empty DATA, PING, SETTINGS, PRIORITY,
  * WINDOW_UPDATE) and stream resets that one connection may send in a burst and per second; ms for a
  * unary request to arrive, for the answer to a keepalive ping, and for a drain notice. */
-#define SF_LIMIT_RPC_CALLS               65536u
-#define SF_LIMIT_RPC_GLITCH_BURST        10000
-#define SF_LIMIT_RPC_GLITCH_PER_SECOND   1000
-#define SF_LIMIT_RPC_RESET_BURST         1000
-#define SF_LIMIT_RPC_RESET_PER_SECOND    200
-#define SF_LIMIT_RPC_REQUEST_MS          60000
-#define SF_LIMIT_RPC_PING_ANSWER_MS      10000
-#define SF_LIMIT_RPC_DRAIN_NOTICE_MS     1000
+#define SF_LIMIT_RPC_CALLS             65536u
+#define SF_LIMIT_RPC_GLITCH_BURST      10000
+#define SF_LIMIT_RPC_GLITCH_PER_SECOND 1000
+#define SF_LIMIT_RPC_RESET_BURST       1000
+#define SF_LIMIT_RPC_RESET_PER_SECOND  200
+#define SF_LIMIT_RPC_REQUEST_MS        60000
+#define SF_LIMIT_RPC_PING_ANSWER_MS    10000
+#define SF_LIMIT_RPC_DRAIN_NOTICE_MS   1000
 
 /* Protobuf scan before unpack: recursion, elements and memory that one message may claim. */
 #define SF_LIMIT_PB_DEPTH    64
