@@ -17,7 +17,7 @@
 #define METHOD "/searchfabric.v1.IdAllocatorService/AllocateIds"
 
 /* Items in a table: ISSUE or an explicit id. */
-#define ISSUE     -1
+#define ISSUE     (-1)
 #define MAX_ITEMS 8
 
 static void test_watermark_text(void **state)
