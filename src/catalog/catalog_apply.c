@@ -248,10 +248,8 @@ static enum sf_err settle_miss(struct sf_catalog_command *command)
             outcome->entry == NULL ? 0 : outcome->entry->recovery_segment_epoch;
         return SF_OK;
     }
-    if (!SF_MUTANT(ccs_not_covered))
-        err = show_late(command, outcome);
     command->rows.replay = outcome;
-    return err;
+    return show_late(command, outcome);
 }
 
 /* A business key without a row is settled by its pointer. */
@@ -278,6 +276,8 @@ static enum sf_err settle_business(struct sf_catalog_command *command, bool *out
                           &searchfabric__v1__command_outcome_object__descriptor, false,
                           command->scratch, &command->diag, &message, NULL, NULL);
     sf_buf_fini(&outcome_key);
+    if (err == SF_ERR_NOT_FOUND)
+        return sf_diag_set(&command->diag, SF_ERR_CORRUPT, "a replay pointer names no record");
     if (err == SF_OK)
         err = show_late(command, (const SF_PB(CommandOutcomeObject) *)message);
     *out_again = err == SF_OK;
@@ -289,6 +289,8 @@ static enum step run_try(struct sf_catalog_command *command)
     bool pivot = false;
     begin_try(command);
     enum sf_err err = load(command, &pivot);
+    if (err != SF_OK && command->diag.err != err)
+        sf_diag_set(&command->diag, err, "%s", sf_err_info(err)->meaning);
     if (err != SF_OK)
         return STEP_REFUSE;
     if (command->rows.replay != NULL)
@@ -306,7 +308,7 @@ static enum step run_try(struct sf_catalog_command *command)
     if (err == SF_OK)
         err = command->ops->plan(command);
     if (err != SF_OK) {
-        if (command->diag.err == SF_OK)
+        if (command->diag.err != err)
             sf_diag_set(&command->diag, err, "%s", sf_err_info(err)->meaning);
         return STEP_REFUSE;
     }

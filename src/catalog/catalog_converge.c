@@ -189,7 +189,7 @@ static enum sf_err show(struct sf_catalog *catalog, const SF_PB(SchemaGeneration
         struct sf_sql_conn *conn =
             sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_WRITE);
         err = sf_sql_begin(conn, diag);
-        if (err == SF_OK)
+        if (err == SF_OK && !SF_MUTANT(ccs_no_sql_fence))
             err = sf_catalog_sql_look(catalog, conn, diag);
         if (err == SF_OK)
             err = sf_catalog_project_convergence(conn, namespace_id, collection_id,

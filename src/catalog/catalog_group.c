@@ -225,7 +225,7 @@ static void give_up(struct group *group, struct member *member, enum sf_catalog_
     entry.applied_ts = command->plan.outcome.applied_ts;
     struct sf_catalog_settled settled = {0};
     enum sf_err err = SF_ERR_UNAVAILABLE;
-    if (SF_MUTANT(ccs_no_marker)) {
+    if (SF_MUTANT(ccs_doubt_is_failure)) {
         decide(member, result);
         return;
     }
@@ -335,9 +335,10 @@ static enum sf_err meet_outcome(struct group *group, struct member *member)
         return err;
     const SF_PB(CommandOutcomeObject) *found = (const SF_PB(CommandOutcomeObject) *)message;
     uint64_t named = found->entry == NULL ? 0 : found->entry->recovery_segment_epoch;
-    if (found->owner_epoch > group->catalog->owner_epoch)
+    bool replace = found->abort != NULL && SF_MUTANT(ccs_no_relist);
+    if (found->owner_epoch > group->catalog->owner_epoch && !replace)
         return sf_catalog_depose(group->catalog, "outcome", found->owner_epoch);
-    if (found->abort == NULL || (named >= group->slot && !SF_MUTANT(ccs_no_relist)))
+    if (found->abort == NULL || (named >= group->slot && !replace))
         return SF_ERR_PRECONDITION;
     put->cond = SF_PUT_MATCH;
     put->match = put->found_etag;
@@ -366,7 +367,7 @@ static enum sf_err finish_outcome(struct group *group, struct member *member)
 static bool prepare(struct group *group, struct member *member)
 {
     enum sf_err err = SF_OK;
-    if (member->command->plan.marker_slot >= group->slot && !SF_MUTANT(ccs_no_relist))
+    if (member->command->plan.marker_slot >= group->slot)
         err = SF_ERR_PRECONDITION;
     if (err == SF_OK)
         err = finish_controls(group, member);

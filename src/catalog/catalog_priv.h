@@ -33,9 +33,10 @@
 /* Memory of one command or one recovered segment: request, plan, rows, answer. */
 #define SF_CATALOG_ARENA_BYTES ((size_t)64 << 20)
 
-#define SF_CATALOG_PUT_TRIES     6 /* tries before a caller is told to come back */
-#define SF_CATALOG_COMMAND_TRIES 4 /* attempts of one command, each with a listing of its own */
-#define SF_CATALOG_PAUSE_MIN_MS  5 /* first pause between tries; doubles */
+#define SF_CATALOG_PUT_TRIES     6  /* tries before a caller is told to come back */
+#define SF_CATALOG_OPEN_TRIES    24 /* of one put while opening: a start that fails is begun anew */
+#define SF_CATALOG_COMMAND_TRIES 4  /* attempts of one command, each with a listing of its own */
+#define SF_CATALOG_PAUSE_MIN_MS  5  /* first pause between tries; doubles */
 #define SF_CATALOG_PAUSE_MAX_MS  1000
 #define SF_CATALOG_BOUNDARY_MS   60000 /* age of the last look at the boundary */
 #define SF_CATALOG_ADMISSIONS    65536 /* collections held in memory; then all are forgotten */
@@ -219,6 +220,7 @@ struct sf_catalog {
     _Atomic uint64_t recovered;
     _Atomic uint64_t open_ms;
     _Atomic bool rebuilt;
+    bool opening; /* not serving yet: only sf_catalog_open's thread is here */
     /* leader only */
     int64_t boundary_looked_ms; /* monotonic time of the last look at the boundary object */
     /* under group_mu */
@@ -325,7 +327,8 @@ enum sf_err sf_catalog_decode(const ProtobufCMessageDescriptor *desc, bool compr
                               ProtobufCMessage **out_message);
 
 /* Reads, verifies, decodes; pauses and repeats while the store is unavailable, up to
- * SF_CATALOG_PUT_TRIES. out_body_sha_hex and out_etag may be NULL. Errors: SF_ERR_NOT_FOUND,
+ * SF_CATALOG_PUT_TRIES. out_body_sha_hex and out_etag may be NULL. Errors: SF_ERR_NOT_FOUND (diag
+ * untouched),
  * SF_ERR_UNAVAILABLE, SF_ERR_CORRUPT. */
 enum sf_err sf_catalog_read(struct sf_catalog *catalog, struct sf_sched *sched, struct sf_view key,
                             const ProtobufCMessageDescriptor *desc, bool compressed,

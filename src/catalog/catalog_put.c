@@ -86,7 +86,7 @@ static enum sf_err settle_loop(struct sf_catalog *catalog, struct sf_sched *sche
         bool open = put->doubt || result == SF_ERR_PRECONDITION;
         if (result == SF_ERR_LIMIT || (!open && limit != 0 && tries >= limit))
             break;
-        if (sf_catalog_ending(catalog)) {
+        if (sf_catalog_ending(catalog) || (catalog->opening && tries >= SF_CATALOG_OPEN_TRIES)) {
             if (!open)
                 break;
             return atomic_load(&catalog->deposed) ? SF_ERR_DEPOSED : SF_ERR_STOPPED;

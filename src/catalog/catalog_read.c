@@ -390,7 +390,7 @@ static void read_run(struct sf_task *task)
             err = run_snapshot(read);
     }
     if (err != SF_OK) {
-        if (diag->err == SF_OK)
+        if (diag->err != err)
             sf_diag_set(diag, err, "%s", sf_err_info(err)->meaning);
         sf_catalog_refuse(read->call, diag);
     }

@@ -69,6 +69,24 @@ enum sf_err sf_catalog_caller_check(enum sf_catalog_family family, SF_PB(ClientK
     return sf_diag_set(diag, SF_FORBIDDEN, "this client_kind may not call this method");
 }
 
+/* Name of an enum's value, "" when it has none. */
+static const char *value_name(const ProtobufCEnumDescriptor *desc, int value)
+{
+    const ProtobufCEnumValue *found = protobuf_c_enum_descriptor_get_value(desc, value);
+    return found == NULL ? "" : found->name;
+}
+
+enum sf_err sf_catalog_mode_conflict(SF_PB(ClientKind) kind, SF_PB(CollectionTruthMode) mode,
+                                     struct sf_diag *diag, const char *message)
+{
+    sf_diag_set(diag, SF_OWNERSHIP_CONFLICT, "%s", message);
+    sf_diag_detail(diag, "collection_truth_mode", "%s",
+                   value_name(&searchfabric__v1__collection_truth_mode__descriptor, (int)mode));
+    sf_diag_detail(diag, "client_kind", "%s",
+                   value_name(&searchfabric__v1__client_kind__descriptor, (int)kind));
+    return SF_OWNERSHIP_CONFLICT;
+}
+
 enum sf_err sf_catalog_mode_check(SF_PB(ClientKind) kind, SF_PB(CollectionTruthMode) mode,
                                   struct sf_diag *diag)
 {
@@ -76,9 +94,10 @@ enum sf_err sf_catalog_mode_check(SF_PB(ClientKind) kind, SF_PB(CollectionTruthM
     bool adapter = kind == SF_PBE(CLIENT_KIND, TIDB_DDL_ADAPTER);
     if (external == adapter)
         return SF_OK;
-    return sf_diag_set(diag, SF_OWNERSHIP_CONFLICT,
-                       external ? "an EXTERNAL collection is changed by its DDL adapter alone"
-                                : "a SEARCH_FABRIC collection is not changed by a DDL adapter");
+    return sf_catalog_mode_conflict(
+        kind, mode, diag,
+        external ? "an EXTERNAL collection is changed by its DDL adapter alone"
+                 : "a SEARCH_FABRIC collection is not changed by a DDL adapter");
 }
 
 SF_PB(CollectionTruthMode) sf_catalog_mode_default(SF_PB(ClientKind) kind)

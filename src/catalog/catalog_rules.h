@@ -24,6 +24,10 @@ enum sf_err sf_catalog_meta_check(const SF_PB(RequestMeta) * meta, bool mutation
 enum sf_err sf_catalog_caller_check(enum sf_catalog_family family, SF_PB(ClientKind) kind,
                                     struct sf_diag *diag);
 
+/* SF_OWNERSHIP_CONFLICT of a collection of `mode` met by `kind`, with both detail keys. */
+enum sf_err sf_catalog_mode_conflict(SF_PB(ClientKind) kind, SF_PB(CollectionTruthMode) mode,
+                                     struct sf_diag *diag, const char *message);
+
 /* SF_OWNERSHIP_CONFLICT when the truth mode does not admit the kind. OP-06, OP-07. */
 enum sf_err sf_catalog_mode_check(SF_PB(ClientKind) kind, SF_PB(CollectionTruthMode) mode,
                                   struct sf_diag *diag);

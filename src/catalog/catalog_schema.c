@@ -7,6 +7,9 @@
  */
 #include "catalog/catalog_rules.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
 #define MAX_FIELDS             1000
 #define MAX_FIELD_NAME_SCALARS 256
 #define MAX_FIELD_OPTIONS      32
@@ -190,6 +193,26 @@ enum sf_err sf_catalog_schema_check(const SF_PB(PutCollectionSchemaRequest) * re
     return check_definition(request->definition, diag);
 }
 
+/* SF_VERSION_CONFLICT with the keys of a schema fence conflict. */
+SF_PRINTF(4, 5)
+static enum sf_err fence_conflict(const SF_PB(SchemaGenerationRow) * active, const char *violated,
+                                  struct sf_diag *diag, const char *fmt, ...)
+{
+    char message[160];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    sf_diag_set(diag, SF_VERSION_CONFLICT, "%s", message);
+    sf_diag_detail(diag, "violated_precondition", "%s", violated);
+    sf_diag_detail(diag, "active_schema_version", "%llu",
+                   (unsigned long long)(active == NULL ? 0 : active->body->schema_version));
+    sf_diag_detail(diag, "active_schema_generation_token", "%s",
+                   active == NULL ? "" : active->body->schema_generation_token);
+    return SF_VERSION_CONFLICT;
+}
+
 enum sf_err sf_catalog_fence_check(const SF_PB(PutCollectionSchemaRequest) * request,
                                    const SF_PB(SchemaGenerationRow) * active,
                                    const SF_PB(SchemaGenerationRow) * same_version,
@@ -200,26 +223,27 @@ enum sf_err sf_catalog_fence_check(const SF_PB(PutCollectionSchemaRequest) * req
     uint64_t active_version = active == NULL ? 0 : active->body->schema_version;
     if (fence->_expected_prev_schema_version_case != 0 &&
         fence->expected_prev_schema_version != active_version)
-        return sf_diag_set(diag, SF_VERSION_CONFLICT,
-                           "fence: the active schema_version is %llu, not %llu",
-                           (unsigned long long)active_version,
-                           (unsigned long long)fence->expected_prev_schema_version);
+        return fence_conflict(active, "expected_prev_schema_version", diag,
+                              "fence: the active schema_version is %llu, not %llu",
+                              (unsigned long long)active_version,
+                              (unsigned long long)fence->expected_prev_schema_version);
     if (same_version != NULL)
-        return sf_diag_set(diag, SF_VERSION_CONFLICT,
-                           "schema_version %llu stands with another token",
-                           (unsigned long long)request->schema_version);
+        return fence_conflict(active, "schema_generation_token", diag,
+                              "schema_version %llu stands with another token",
+                              (unsigned long long)request->schema_version);
     if (same_token != NULL)
-        return sf_diag_set(diag, SF_VERSION_CONFLICT,
-                           "the schema_generation_token names schema_version %llu already",
-                           (unsigned long long)same_token->body->schema_version);
+        return fence_conflict(active, "schema_generation_token", diag,
+                              "the schema_generation_token names schema_version %llu already",
+                              (unsigned long long)same_token->body->schema_version);
     if (request->schema_version <= active_version)
-        return sf_diag_set(diag, SF_VERSION_CONFLICT,
-                           "schema_version must grow: the active one is %llu",
-                           (unsigned long long)active_version);
+        return fence_conflict(active, "schema_version", diag,
+                              "schema_version must grow: the active one is %llu",
+                              (unsigned long long)active_version);
     if (fence->_enforce_monotonic_apply_case != 0 && fence->enforce_monotonic_apply &&
         active != NULL && request->ddl_commit_ts < active->body->ddl_commit_ts)
-        return sf_diag_set(diag, SF_VERSION_CONFLICT, "ddl_commit_ts goes back: %llu is active",
-                           (unsigned long long)active->body->ddl_commit_ts);
+        return fence_conflict(active, "ddl_commit_ts", diag,
+                              "ddl_commit_ts goes back: %llu is active",
+                              (unsigned long long)active->body->ddl_commit_ts);
     return SF_OK;
 }
 

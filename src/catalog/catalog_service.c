@@ -291,11 +291,13 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
         .self = catalog,
     };
     register_metrics(catalog);
+    catalog->opening = true;
     enum sf_err err = sf_catalog_recover(catalog, sched, diag);
     if (err != SF_OK) {
         destroy(catalog);
-        return err;
+        return err == SF_ERR_STOPPED || err == SF_ERR_AMBIGUOUS ? SF_ERR_UNAVAILABLE : err;
     }
+    catalog->opening = false;
     *out_catalog = catalog;
     return SF_OK;
 }

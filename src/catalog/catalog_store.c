@@ -229,7 +229,7 @@ enum sf_err sf_catalog_read(struct sf_catalog *catalog, struct sf_sched *sched, 
             sf_sha256_hex(sf_buf_view(&body), out_body_sha_hex);
         if (err != SF_OK)
             sf_diag_wrap(diag, "%.*s", (int)key.len, (const char *)key.ptr);
-    } else {
+    } else if (err != SF_ERR_NOT_FOUND) {
         sf_diag_set(diag, err, "cannot read %.*s", (int)key.len, (const char *)key.ptr);
     }
     sf_buf_fini(&body);
