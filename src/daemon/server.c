@@ -406,7 +406,7 @@ static void stop_services(struct sf_server *server)
     sf_diag_init(&diag);
     if (server->ingest != NULL) {
         sf_worker_set(server, SF_WORKER_INGEST, SF_WORKER_DRAINING);
-        sf_ingest_stop(server->ingest, INGEST_DRAIN_MS);
+        sf_ingest_stop(server->ingest, NULL, INGEST_DRAIN_MS);
     }
     if (server->allocator != NULL) {
         struct sf_waiter drained;

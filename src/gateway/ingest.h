@@ -43,8 +43,10 @@ struct sf_ingest *sf_ingest_new(const struct sf_ingest_deps *deps);
 const struct sf_service *sf_ingest_service(struct sf_ingest *ingest);
 
 /* Refuses new batches (SF_BACKEND_UNAVAILABLE), waits until every admitted one is answered, at most
- * `limit_ms`, and closes the links to the coordinator. Blocks; not on a loop. */
-void sf_ingest_stop(struct sf_ingest *ingest, int64_t limit_ms);
+ * `limit_ms`, and closes the links to the coordinator; what is open then is answered as
+ * unavailable. Blocks: a worker task of `sched`, or a plain thread with `sched` NULL; never a loop.
+ */
+void sf_ingest_stop(struct sf_ingest *ingest, struct sf_sched *sched, int64_t limit_ms);
 
 /* After sf_ingest_stop, once the loops run no task of it any more. NULL is fine. */
 void sf_ingest_destroy(struct sf_ingest *ingest);

@@ -223,6 +223,11 @@ static void link_pump(struct ingest_link *link)
 
 void ingest_link_submit(struct ingest_link *link, struct ingest_batch *batch)
 {
+    if (link->closing) {
+        /* It was still being admitted when the stop's limit passed. */
+        answer_unavailable(batch, false);
+        return;
+    }
     ingest_queue_push(&link->to_send, batch);
     link_pump(link);
 }

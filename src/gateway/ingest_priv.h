@@ -122,9 +122,15 @@ struct sf_ingest {
     atomic_bool draining;
     atomic_size_t active; /* batches not answered yet */
 
+    /* the stop */
+    struct sf_timer limit;          /* of the wait for open batches, on the first link's loop */
+    struct sf_task limit_task;      /* starts it */
+    int64_t limit_ms;               /* how long it runs */
+    struct sf_waiter *close_waiter; /* woken by the last link; set before the links are closed */
+
     /* under mu: only for the stop's wait */
     pthread_mutex_t mu;
-    pthread_cond_t idle;
+    struct sf_waiter *drain_waiter; /* woken by the last open batch or the limit; NULL = none */
     size_t links_closed;
 };
 

@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -95,6 +94,17 @@ static void budget_take(struct ingest_call *call, size_t bytes)
     }
 }
 
+/* Ends the stop's wait for open batches, if it still waits. */
+static void drain_wake(struct sf_ingest *ingest)
+{
+    pthread_mutex_lock(&ingest->mu);
+    struct sf_waiter *waiter = ingest->drain_waiter;
+    ingest->drain_waiter = NULL;
+    pthread_mutex_unlock(&ingest->mu);
+    if (waiter != NULL)
+        sf_waiter_wake(waiter);
+}
+
 static void budget_give(struct ingest_call *call, size_t bytes)
 {
     struct sf_ingest *ingest = call->link->ingest;
@@ -104,11 +114,8 @@ static void budget_give(struct ingest_call *call, size_t bytes)
     if (ingest->inflight != NULL)
         sf_metric_add(ingest->inflight, -1);
     budget_resume(call);
-    if (atomic_fetch_sub(&ingest->active, 1) == 1 && atomic_load(&ingest->draining)) {
-        pthread_mutex_lock(&ingest->mu);
-        pthread_cond_broadcast(&ingest->idle);
-        pthread_mutex_unlock(&ingest->mu);
-    }
+    if (atomic_fetch_sub(&ingest->active, 1) == 1 && atomic_load(&ingest->draining))
+        drain_wake(ingest);
 }
 
 static void batch_destroy(struct ingest_batch *batch)
@@ -490,11 +497,6 @@ struct sf_ingest *sf_ingest_new(const struct sf_ingest_deps *deps)
     if (deps->metrics != NULL)
         metrics_init(ingest, deps->metrics);
     SF_ASSERT(pthread_mutex_init(&ingest->mu, NULL) == 0);
-    pthread_condattr_t attr;
-    SF_ASSERT(pthread_condattr_init(&attr) == 0);
-    SF_ASSERT(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0);
-    SF_ASSERT(pthread_cond_init(&ingest->idle, &attr) == 0);
-    (void)pthread_condattr_destroy(&attr);
     return ingest;
 }
 
@@ -503,9 +505,27 @@ const struct sf_service *sf_ingest_service(struct sf_ingest *ingest)
     return &ingest->service;
 }
 
+/* ---- the stop -------------------------------------------------------------------------------- */
+
+static void on_limit(struct sf_timer *timer)
+{
+    drain_wake(SF_CONTAINER_OF(timer, struct sf_ingest, limit));
+}
+
+static void on_limit_start(struct sf_task *task)
+{
+    struct sf_ingest *ingest = SF_CONTAINER_OF(task, struct sf_ingest, limit_task);
+
+    sf_timer_start(&ingest->limit, ingest->limit_ms);
+}
+
 static void on_close(struct sf_task *task)
 {
-    ingest_link_close(SF_CONTAINER_OF(task, struct ingest_link, close_task));
+    struct ingest_link *link = SF_CONTAINER_OF(task, struct ingest_link, close_task);
+
+    if (link == &link->ingest->links[0])
+        sf_timer_stop(&link->ingest->limit);
+    ingest_link_close(link);
 }
 
 void ingest_link_closed(struct ingest_link *link)
@@ -513,39 +533,49 @@ void ingest_link_closed(struct ingest_link *link)
     struct sf_ingest *ingest = link->ingest;
 
     pthread_mutex_lock(&ingest->mu);
-    ingest->links_closed++;
-    pthread_cond_broadcast(&ingest->idle);
+    bool last = ++ingest->links_closed == ingest->link_count;
     pthread_mutex_unlock(&ingest->mu);
+    if (last)
+        sf_waiter_wake(ingest->close_waiter);
 }
 
-void sf_ingest_stop(struct sf_ingest *ingest, int64_t limit_ms)
+/* Waits until no batch is open or the limit passed; the timer lives on the first link's loop. */
+static void drain_wait(struct sf_ingest *ingest, struct sf_sched *sched, int64_t limit_ms)
 {
-    struct timespec until;
+    struct sf_waiter waiter;
 
-    SF_ASSERT(clock_gettime(CLOCK_MONOTONIC, &until) == 0);
-    until.tv_sec += limit_ms / 1000;
-    until.tv_nsec += limit_ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    sf_waiter_init(&waiter, sched);
+    ingest->limit_ms = limit_ms;
+    ingest->limit_task.run = on_limit_start;
+    sf_timer_init(&ingest->limit, ingest->links[0].loop, on_limit);
     atomic_store(&ingest->draining, true);
     pthread_mutex_lock(&ingest->mu);
-    while (atomic_load(&ingest->active) != 0 &&
-           pthread_cond_timedwait(&ingest->idle, &ingest->mu, &until) == 0)
-        ;
+    bool busy = atomic_load(&ingest->active) != 0;
+    if (busy)
+        ingest->drain_waiter = &waiter;
     pthread_mutex_unlock(&ingest->mu);
+    if (busy) {
+        sf_loop_post(ingest->links[0].loop, &ingest->limit_task);
+        sf_waiter_wait(&waiter);
+    }
+    sf_waiter_fini(&waiter);
     if (atomic_load(&ingest->active) != 0)
         SF_LOG(WARN, "ingest_drain_incomplete", SF_KV_U64("batches", atomic_load(&ingest->active)));
+}
 
+void sf_ingest_stop(struct sf_ingest *ingest, struct sf_sched *sched, int64_t limit_ms)
+{
+    struct sf_waiter waiter;
+
+    drain_wait(ingest, sched, limit_ms);
+    sf_waiter_init(&waiter, sched);
+    ingest->close_waiter = &waiter;
     for (size_t i = 0; i < ingest->link_count; i++) {
         ingest->links[i].close_task.run = on_close;
         sf_loop_post(ingest->links[i].loop, &ingest->links[i].close_task);
     }
-    pthread_mutex_lock(&ingest->mu);
-    while (ingest->links_closed < ingest->link_count)
-        (void)pthread_cond_wait(&ingest->idle, &ingest->mu);
-    pthread_mutex_unlock(&ingest->mu);
+    sf_waiter_wait(&waiter);
+    sf_waiter_fini(&waiter);
 }
 
 void sf_ingest_destroy(struct sf_ingest *ingest)
@@ -558,7 +588,6 @@ void sf_ingest_destroy(struct sf_ingest *ingest)
         sf_map_destroy(link->inflight, NULL);
         sf_map_destroy(link->collections, ingest_collection_destroy);
     }
-    (void)pthread_cond_destroy(&ingest->idle);
     (void)pthread_mutex_destroy(&ingest->mu);
     free(ingest->links);
     free(ingest);
