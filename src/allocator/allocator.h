@@ -71,6 +71,37 @@ void sf_allocator_drain(struct sf_allocator *allocator, sf_allocator_drained_fn 
  * fine. */
 void sf_allocator_destroy(struct sf_allocator *allocator);
 
+/* ---- for the operator, with the allocator stopped or serving other collections ---- */
+
+/* Marks the store as restored from a backup at `now_unix_ms`: every allocator state written before
+ * is closed (SF_BACKEND_UNAVAILABLE) until it is verified. Waits. Errors: SF_ERR_UNAVAILABLE,
+ * SF_ERR_AMBIGUOUS (run it again). Source: protocols.md section 3, Restore. */
+SF_MUST_USE enum sf_err
+sf_allocator_restore_mark_wait(struct sf_store *store, struct sf_sched *sched,
+                               struct sf_attempts *attempts, int64_t now_unix_ms,
+                               const char *operator_name, const char *reason);
+
+/* What a verification found and did. */
+struct sf_allocator_verification {
+    bool state_found;         /* the collection has a state object */
+    char next_before[24];     /* next_doc_id as found, "0" without an object */
+    char next_after[24];      /* the same once reconciled; never lower */
+    uint64_t replay_objects;  /* results of this collection */
+    uint64_t pending_applies; /* unfinished ones that were finished (or would be) */
+};
+
+/* Reconciles the state of a collection with its replay-success objects: unfinished applies are
+ * finished, next_doc_id is raised above every realized id, the epoch is raised so that no earlier
+ * owner goes on, and the state counts as newer than the restore mark. Reads every replay object of
+ * the store. `dry_run` changes nothing. Waits. Errors in `diag`: SF_ERR_PRECONDITION (somebody
+ * writes it: stop that first), SF_ERR_UNAVAILABLE, SF_ERR_AMBIGUOUS (run it again), SF_INTERNAL (an
+ * object does not verify). */
+SF_MUST_USE enum sf_err sf_allocator_verify_wait(struct sf_store *store, struct sf_sched *sched,
+                                                 struct sf_attempts *attempts, int64_t now_unix_ms,
+                                                 struct sf_collection_ref collection, bool dry_run,
+                                                 struct sf_diag *diag,
+                                                 struct sf_allocator_verification *out_report);
+
 /* Counters over all loops; a snapshot, exact when nothing runs. */
 struct sf_allocator_stats {
     uint64_t lanes;           /* collections in memory */

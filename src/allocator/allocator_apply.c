@@ -35,6 +35,7 @@
 #define ADMISSION_METHOD "/searchfabric.v1.CatalogControlPrivateService/GetCollectionAdmissionState"
 #define PAUSE_BASE_MS    5
 #define PAUSE_MAX_MS     500
+#define SPACE_LOW        (UINT64_C(1) << 32) /* ids left below which a collection is warned about */
 
 /* Pause before try `tries` (1, 2, ...): exponential, with full jitter over its upper half. */
 static int64_t pause_ms(struct sf_alloc_shard *shard, unsigned tries)
@@ -174,11 +175,6 @@ static bool op_has_explicit(const struct sf_alloc_op *op)
     return op->request.shape != SF_PLAN_ISSUE_ONLY;
 }
 
-static void count_burned(struct sf_alloc_op *op)
-{
-    atomic_fetch_add(&op->shard->counters.ids_burned, op->request.item_count);
-}
-
 /* `record` stands under op's key: answers, remembers, and no longer carries it on. */
 static void op_settled(struct sf_alloc_op *op, const sf_replay_record *record, bool fresh)
 {
@@ -190,6 +186,8 @@ static void op_settled(struct sf_alloc_op *op, const sf_replay_record *record, b
     if (fresh) {
         atomic_fetch_add(&op->shard->counters.allocations, 1);
         atomic_fetch_add(&op->shard->counters.ids_issued, op->request.issue_count);
+        if (op->gap > 0)
+            sf_alloc_count_burned(op, SF_BURN_EXPLICIT_GAP, op->gap);
     }
     sf_alloc_op_stand(op, record->payload_fingerprint, sf_buf_view(&packed), fresh);
     sf_buf_fini(&packed);
@@ -205,7 +203,7 @@ static void settle_again(struct sf_alloc_op *op)
 {
     if (++op->tries >= SF_LIMIT_ALLOC_TRIES) {
         if (!op_has_explicit(op)) /* else the record is carried on until it stands */
-            count_burned(op);
+            sf_alloc_count_burned(op, SF_BURN_NOT_DURABLE, op->request.item_count);
         sf_alloc_op_unavailable(op, true, "the result could not be made durable");
         return;
     }
@@ -232,7 +230,7 @@ static void read_back_done(struct sf_get *get)
         bool own = record->allocation_epoch == op->record->allocation_epoch &&
                    record->allocator_state_version == op->record->allocator_state_version;
         if (!own)
-            count_burned(op);
+            sf_alloc_count_burned(op, SF_BURN_LOST_RACE, op->request.item_count);
         op_settled(op, record, own);
     }
     sf_arena_destroy(arena);
@@ -522,6 +520,19 @@ static void group_resolved(struct sf_alloc_lane *lane)
 
 /* ---- plan and write ---- */
 
+/* Says once that a collection runs out of ids. */
+static void space_check(struct sf_alloc_lane *lane)
+{
+    const struct sf_watermark *mark = &lane->in_hand.mark;
+
+    if (lane->space_warned || (!mark->exhausted && UINT64_MAX - mark->next >= SPACE_LOW))
+        return;
+    lane->space_warned = true;
+    SF_LOG(WARN, "alloc_space_low", SF_KV_U64("namespace_id", lane->collection.namespace_id.v),
+           SF_KV_U64("collection_id", lane->collection.collection_id.v),
+           SF_KV_U64("remaining", mark->exhausted ? 0 : UINT64_MAX - mark->next + 1));
+}
+
 /* The state write stands: tells refusals that waited for it, lets go of the members. */
 static void group_stands(struct sf_alloc_lane *lane, bool batch_was_whole)
 {
@@ -534,6 +545,7 @@ static void group_stands(struct sf_alloc_lane *lane, bool batch_was_whole)
     lane->seen_version = g->after.version;
     lane->state = SF_LANE_READY;
     g->attempt[0] = '\0';
+    space_check(lane);
     atomic_fetch_add(&lane->shard->counters.groups, 1);
     for (size_t i = 0; i < g->count; i++) {
         struct sf_alloc_op *op = g->ops[i];
@@ -629,6 +641,8 @@ static bool member_plan(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
     if (err == SF_OK) {
         op->record = sf_alloc_record_build(op, after);
         if (op->record != NULL) {
+            const struct sf_plan_item *last = &op->request.items[op->request.item_count - 1];
+            op->gap = last->doc_id - before.next - (op->request.item_count - 1);
             op->phase = SF_OP_PLANNED;
             op_encode(op);
             return true;

@@ -67,6 +67,7 @@ struct sf_alloc_op {
     bool late;      /* joined after the leader's admission facts were asked for */
     bool ccs_read;  /* admission facts were asked for on its behalf */
     unsigned tries; /* of the present durable step */
+    uint64_t gap;   /* ids that its explicit items skip */
 
     /* the replay-success object */
     struct sf_buf object_key;
@@ -126,7 +127,9 @@ struct sf_alloc_group {
     int64_t ccs_started_ns;
 
     /* load */
-    struct sf_get get;
+    struct sf_get get;      /* the state object */
+    struct sf_get mark_get; /* the restore mark */
+    unsigned loads;         /* of the two, still out */
 
     /* write */
     struct sf_batch batch; /* the state write with its replay objects, or a roll */
@@ -160,6 +163,7 @@ struct sf_alloc_lane {
     bool owned;            /* this process wrote the state and no newer owner was met */
     uint64_t epoch;        /* of the ownership, while owned */
     uint64_t seen_version; /* highest allocator_state_version seen; it never goes back */
+    bool space_warned;     /* few ids are left, and that was logged */
     struct sf_alloc_state in_hand;
     struct sf_alloc_pending *pending; /* owned array */
     size_t pending_count;
@@ -181,6 +185,14 @@ struct sf_alloc_answer {
     uint8_t packed[]; /* AllocateIdsSuccessResponse */
 };
 
+/* Why ids are gone without a document to show for it. */
+enum sf_burn_reason {
+    SF_BURN_EXPLICIT_GAP, /* skipped by an explicit id */
+    SF_BURN_LOST_RACE,    /* another result stands under the request's key */
+    SF_BURN_NOT_DURABLE,  /* the result could not be written in time */
+    SF_BURN_REASON_COUNT
+};
+
 #define SF_ALLOC_KINDS 16 /* client kinds with metric series kept at hand */
 
 /* Metric series, made on first use; pointers are kept by the shard that uses them. */
@@ -189,6 +201,7 @@ struct sf_alloc_series {
     struct sf_metric *replay_ok[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT];
     struct sf_metric *latency[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT];
     struct sf_metric *items[SF_ALLOC_KINDS][2]; /* issue, explicit_doc_id */
+    struct sf_metric *burned[SF_ALLOC_KINDS][SF_BURN_REASON_COUNT];
 };
 
 /* A list of lanes, oldest first. */
@@ -242,6 +255,7 @@ struct sf_allocator {
         struct sf_metric_family *latency;
         struct sf_metric_family *items;
         struct sf_metric_family *replay;
+        struct sf_metric_family *burned;
         struct sf_metric_family *ccs_latency;
         struct sf_metric_family *conflict_retry;
         struct sf_metric *replay_original;
@@ -267,6 +281,9 @@ struct sf_allocator {
  * `packed` is NULL; counts, logs, and frees it. */
 void sf_alloc_op_answer(struct sf_alloc_op *op, const struct sf_view *packed,
                         enum sf_alloc_class cls);
+
+/* Counts ids that `op` burned. On op's loop. */
+void sf_alloc_count_burned(struct sf_alloc_op *op, enum sf_burn_reason reason, uint64_t ids);
 
 /* One request less is open; may end the drain. */
 void sf_alloc_closed_one(struct sf_allocator *allocator);
@@ -385,6 +402,13 @@ struct sf_alloc_loaded {
 SF_MUST_USE enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lane,
                                               struct sf_arena *arena, struct sf_diag *diag,
                                               struct sf_alloc_loaded *out_loaded);
+
+/* Decodes the restore mark. SF_INTERNAL when it does not verify. */
+SF_MUST_USE enum sf_err sf_alloc_mark_decode(struct sf_view body, struct sf_arena *arena,
+                                             struct sf_diag *diag,
+                                             int64_t *out_restored_at_unix_ms);
+
+#define SF_ALLOC_RESTORE_MARK_KEY "control/alloc-restore-mark.json"
 
 /* Memory that one decoded object may take. */
 #define SF_ALLOC_DECODE_BYTES ((size_t)4 * SF_LIMIT_OBJECT_BYTES)

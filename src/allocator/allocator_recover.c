@@ -12,6 +12,9 @@
  * already). Only then is anything admitted, so that the retry of an explicit plan meets its own
  * result and not its own burn. What cannot be finished stops the lane for the group at hand.
  *
+ * Restore. State that was last written before the restore mark stays closed until an operator had
+ * it reconciled with its replay objects (allocator_verify.c).
+ *
  * Doubt. The group whose write was in doubt looks for its own attempt in what it reads. Standing:
  * the group goes on from there. Not: nothing is settled, the late put may still land; every member
  * is looked up again and a new write goes out under the condition of what was read, so that one of
@@ -178,43 +181,109 @@ static void loaded_take(struct sf_alloc_lane *lane, const struct sf_alloc_loaded
         sf_alloc_lane_roll(lane);
 }
 
-static void load_done(struct sf_get *get)
+/* The state is older than the last restore from a backup: it may lie behind ids that were given. */
+static void lane_unverified(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_lane *lane = SF_CONTAINER_OF(get, struct sf_alloc_lane, group.get);
-    struct sf_alloc_loaded loaded = {0};
     struct sf_diag diag;
 
-    if (get->err == SF_ERR_NOT_FOUND) {
-        sf_buf_clear(&lane->unknown);
-        loaded_take(lane, &loaded, NULL);
-        return;
-    }
-    if (get->err != SF_OK) {
+    SF_LOG(WARN, "alloc_lane_unverified",
+           SF_KV_U64("namespace_id", lane->collection.namespace_id.v),
+           SF_KV_U64("collection_id", lane->collection.collection_id.v));
+    sf_diag_init(&diag);
+    sf_diag_set(&diag, SF_BACKEND_UNAVAILABLE,
+                "allocator state is older than the restore mark: verify it first");
+    sf_diag_area(&diag, "allocator");
+    sf_diag_detail(&diag, "failing_authority", "allocator_state");
+    sf_diag_detail(&diag, "outcome_unknown", "false");
+    sf_alloc_group_refuse(lane, &diag);
+}
+
+/* Decodes what was read. On SF_OK *out_restored is the time of the restore mark, 0 without one. */
+static enum sf_err load_decode(struct sf_alloc_lane *lane, struct sf_arena *arena,
+                               struct sf_diag *diag, struct sf_alloc_loaded *out_loaded,
+                               int64_t *out_restored)
+{
+    const struct sf_get *get = &lane->group.get;
+    const struct sf_get *mark_get = &lane->group.mark_get;
+    enum sf_err err = SF_OK;
+
+    *out_restored = 0;
+    if (mark_get->err == SF_OK)
+        err = sf_alloc_mark_decode(sf_buf_view(&mark_get->body), arena, diag, out_restored);
+    if (err != SF_OK)
+        return err;
+    if (get->err == SF_OK)
+        return sf_alloc_state_decode(sf_buf_view(&get->body), lane, arena, diag, out_loaded);
+    sf_buf_clear(&lane->unknown);
+    return SF_OK;
+}
+
+static bool read_failed(const struct sf_get *get)
+{
+    return get->err != SF_OK && get->err != SF_ERR_NOT_FOUND;
+}
+
+/* Both reads are back. */
+static void load_finish(struct sf_alloc_lane *lane)
+{
+    const struct sf_get *get = &lane->group.get;
+    struct sf_alloc_loaded loaded = {0};
+    int64_t restored = 0;
+    struct sf_diag diag;
+
+    if (read_failed(get) || read_failed(&lane->group.mark_get)) {
         sf_alloc_group_again(lane, sf_alloc_lane_load, lane->group.attempt[0] != '\0',
                              "the state cannot be read");
         return;
     }
     struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
     sf_diag_init(&diag);
-    if (sf_alloc_state_decode(sf_buf_view(&get->body), lane, arena, &diag, &loaded) == SF_OK) {
-        loaded_take(lane, &loaded, &get->etag);
-    } else {
+    if (load_decode(lane, arena, &diag, &loaded, &restored) != SF_OK) {
         SF_LOG(ERROR, "alloc_state_corrupt", SF_KV_VIEW("key", sf_buf_view(&lane->state_key)),
                SF_KV_STR("why", diag.message));
         sf_alloc_group_refuse(lane, &diag);
+    } else if (get->err == SF_OK && loaded.state.updated_at_unix_ms < restored &&
+               !SF_MUTANT(alloc_ignores_restore_mark)) {
+        lane_unverified(lane);
+    } else {
+        loaded_take(lane, &loaded, get->err == SF_OK ? &get->etag : NULL);
     }
     sf_arena_destroy(arena);
 }
 
+static void load_one_done(struct sf_alloc_lane *lane)
+{
+    if (--lane->group.loads == 0)
+        load_finish(lane);
+}
+
+static void load_done(struct sf_get *get)
+{
+    load_one_done(SF_CONTAINER_OF(get, struct sf_alloc_lane, group.get));
+}
+
+static void mark_done(struct sf_get *get)
+{
+    load_one_done(SF_CONTAINER_OF(get, struct sf_alloc_lane, group.mark_get));
+}
+
+static void load_send(struct sf_alloc_lane *lane, struct sf_get *get, struct sf_view key,
+                      sf_get_done_fn done)
+{
+    sf_buf_clear(&get->body);
+    get->key = key;
+    get->loop = lane->shard->loop;
+    get->done = done;
+    sf_store_get(lane->shard->allocator->deps.store, get);
+}
+
 void sf_alloc_lane_load(struct sf_alloc_lane *lane)
 {
-    struct sf_get *get = &lane->group.get;
+    struct sf_alloc_group *g = &lane->group;
 
     SF_ASSERT(lane->state == SF_LANE_COLD);
     sf_alloc_lane_forget(lane);
-    sf_buf_clear(&get->body);
-    get->key = sf_buf_view(&lane->state_key);
-    get->loop = lane->shard->loop;
-    get->done = load_done;
-    sf_store_get(lane->shard->allocator->deps.store, get);
+    g->loads = 2;
+    load_send(lane, &g->mark_get, sf_view_str(SF_ALLOC_RESTORE_MARK_KEY), mark_done);
+    load_send(lane, &g->get, sf_buf_view(&lane->state_key), load_done);
 }

@@ -34,6 +34,7 @@ static void families_register(struct sf_allocator *a)
     static const char *const by_shape[] = {"client_kind", "plan_shape", NULL};
     static const char *const by_item[] = {"client_kind", "item_kind", NULL};
     static const char *const by_class[] = {"classification", NULL};
+    static const char *const by_burn[] = {"client_kind", "reason", NULL};
     struct sf_metrics *m = a->deps.metrics;
     struct sf_alloc_families *f = &a->metrics;
 
@@ -52,6 +53,9 @@ static void families_register(struct sf_allocator *a)
     f->conflict_retry = sf_metrics_family(m, SF_METRIC_COUNTER,
                                           "searchfabric_id_allocator_state_conflict_retry_total",
                                           "Lost compare-and-swaps of a state object", NULL);
+    f->burned =
+        sf_metrics_family(m, SF_METRIC_COUNTER, "searchfabric_id_allocator_burned_ids_total",
+                          "Ids that are gone without a result to show for them", by_burn);
     f->replay_original = sf_metric_series(f->replay, (const char *const[]){"original", NULL});
     f->replay_same =
         sf_metric_series(f->replay, (const char *const[]){"replay_same_payload", NULL});
@@ -100,6 +104,21 @@ static void count_items(struct sf_alloc_op *op, struct sf_alloc_series *kept, co
         sf_metric_add(series(f->items, (const char *const[]){kind, "explicit_doc_id", NULL},
                              kept == NULL ? NULL : &kept->items[k][1]),
                       (int64_t)explicit_count);
+}
+
+void sf_alloc_count_burned(struct sf_alloc_op *op, enum sf_burn_reason reason, uint64_t ids)
+{
+    static const char *const texts[SF_BURN_REASON_COUNT] = {"explicit_gap", "lost_race",
+                                                            "not_durable"};
+    struct sf_alloc_shard *s = op->shard;
+    unsigned k = (unsigned)op->request.client_kind;
+    const char *values[] = {sf_client_kind_text(op->request.client_kind), texts[reason], NULL};
+
+    if (reason != SF_BURN_EXPLICIT_GAP)
+        atomic_fetch_add(&s->counters.ids_burned, ids);
+    sf_metric_add(series(s->allocator->metrics.burned, values,
+                         k < SF_ALLOC_KINDS ? &s->series.burned[k][reason] : NULL),
+                  ids > INT64_MAX ? INT64_MAX : (int64_t)ids);
 }
 
 static void op_count(struct sf_alloc_op *op, bool ok, enum sf_alloc_class cls, const char *result,

@@ -66,6 +66,7 @@ static void scratch_free(struct sf_alloc_lane *lane)
     struct sf_alloc_group *g = &lane->group;
 
     sf_buf_fini(&g->get.body);
+    sf_buf_fini(&g->mark_get.body);
     sf_buf_fini(&g->body);
     sf_alloc_roll_free(g);
     free(g->puts);

@@ -253,3 +253,18 @@ enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lan
     out_loaded->pending_count = object->n_pending_applies;
     return SF_OK;
 }
+
+enum sf_err sf_alloc_mark_decode(struct sf_view body, struct sf_arena *arena, struct sf_diag *diag,
+                                 int64_t *out_restored_at_unix_ms)
+{
+    ProtobufCMessage *message = NULL;
+    struct sf_diag why;
+
+    sf_diag_init(&why);
+    if (sf_durable_decode(&searchfabric__v1__alloc_restore_mark_object__descriptor, body, arena,
+                          &why, &message) != SF_OK)
+        return corrupt(diag, why.message);
+    *out_restored_at_unix_ms =
+        ((const Searchfabric__V1__AllocRestoreMarkObject *)message)->restored_at_unix_ms;
+    return SF_OK;
+}

@@ -61,7 +61,7 @@ static void count(struct script_store *s, struct sf_view key, bool put)
         put ? s->counts.state_puts++ : s->counts.state_gets++;
     else if (has_prefix(key, "id-allocator/replay-success/"))
         put ? s->counts.replay_puts++ : s->counts.replay_gets++;
-    else
+    else if (put)
         s->counts.other++;
 }
 

@@ -24,7 +24,7 @@ struct script_counts {
     unsigned state_puts; /* writes of them that were tried */
     unsigned replay_gets;
     unsigned replay_puts;
-    unsigned other; /* requests for any other key */
+    unsigned other; /* writes of any other key */
 };
 
 struct script_store;

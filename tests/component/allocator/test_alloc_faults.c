@@ -282,6 +282,32 @@ static bool state_went_back(struct world *w)
     return r2.diag.err != SF_OK; /* it would be id 1 again */
 }
 
+/* Restored from an old backup: what was given since is not given again. */
+static bool restored_behind_data(struct world *w)
+{
+    struct process *p = &w->processes[0];
+    struct sf_buf old = {0};
+    struct sf_view key = sf_view_str("id-allocator/state/79/7/9.json");
+
+    allocate(p, &r, "k1", PLAN(ISSUE));
+    enum sf_err err = sf_store_get_wait(w->backend, NULL, key, &old, NULL);
+    w->loop.clock.unix_ms += 1000;
+    allocate(p, &r, "k2", PLAN(ISSUE, ISSUE));
+    world_kill(p);
+    struct sf_put put = {.key = key, .body = sf_buf_view(&old), .cond = SF_PUT_ANY};
+    if (err == SF_OK)
+        err = sf_store_put_wait(w->backend, NULL, &put);
+    sf_buf_fini(&old);
+    if (err == SF_OK)
+        err = sf_allocator_restore_mark_wait(w->backend, NULL, &p->attempts, w->loop.clock.unix_ms,
+                                             "op", "drill");
+    if (err != SF_OK)
+        return false;
+    p = world_start(w);
+    allocate(p, &r, "k3", PLAN(ISSUE));
+    return r.diag.err == SF_BACKEND_UNAVAILABLE;
+}
+
 static const struct schedule {
     const char *name;
     bool (*run)(struct world *w);
@@ -302,6 +328,7 @@ static const struct schedule {
     {"doubtful_write_is_read_again", doubtful_write_is_read_again,
      SF_MUTANT_ID_alloc_doubt_is_applied},
     {"state_went_back", state_went_back, SF_MUTANT_ID_alloc_follows_older_state},
+    {"restored_behind_data", restored_behind_data, SF_MUTANT_ID_alloc_ignores_restore_mark},
 };
 
 static void test_schedules_hold(void **state)
@@ -714,6 +741,138 @@ static void test_immutable_replay_objects(void **state)
     sf_buf_fini(&body);
 }
 
+/* ---- restore ---- */
+
+static void test_restore_needs_verification(void **state)
+{
+    struct world *w = *state;
+    struct sf_allocator_verification v;
+    struct sf_attempts tool;
+    struct sf_diag diag;
+    struct sf_collection_ref ref = {{NS}, {COLL}};
+    struct sf_arena *arena = sf_arena_new(1u << 20);
+
+    /* as above, with an unfinished apply in the restored state */
+    fates.replay[0] = SCRIPT_REFUSE;
+    fates.replay_rest = SCRIPT_REFUSE;
+    allocate(&w->processes[0], &r, "unfinished", PLAN(0));
+    expect_err(&r, SF_BACKEND_UNAVAILABLE);
+    struct process *p = restart(w);
+    struct sf_buf old = {0};
+    struct sf_view key = sf_view_str("id-allocator/state/79/7/9.json");
+    assert_int_equal(sf_store_get_wait(w->backend, NULL, key, &old, NULL), SF_OK);
+    w->loop.clock.unix_ms += 1000;
+    allocate(p, &r, "k2", PLAN(ISSUE, 41, ISSUE));
+    EXPECT_IDS(&r, 1, 41, 42);
+    world_kill(p);
+    struct sf_put put = {.key = key, .body = sf_buf_view(&old), .cond = SF_PUT_ANY};
+    assert_int_equal(sf_store_put_wait(w->backend, NULL, &put), SF_OK);
+    sf_buf_fini(&old);
+    sf_attempts_init(&tool, 77);
+    w->loop.clock.unix_ms += 1000;
+    assert_int_equal(sf_allocator_restore_mark_wait(w->backend, NULL, &tool, w->loop.clock.unix_ms,
+                                                    "op", "drill"),
+                     SF_OK);
+    p = world_start(w);
+    allocate(p, &r, "k3", PLAN(ISSUE));
+    expect_err(&r, SF_BACKEND_UNAVAILABLE);
+    expect_detail(&r, "failing_authority", "allocator_state");
+    allocate(p, &r, "k2", PLAN(ISSUE, 41, ISSUE)); /* what stands is answered all the same */
+    EXPECT_IDS(&r, 1, 41, 42);
+
+    /* dry run: tells and changes nothing */
+    sf_diag_init(&diag);
+    assert_int_equal(sf_allocator_verify_wait(w->backend, NULL, &tool, w->loop.clock.unix_ms, ref,
+                                              true, &diag, &v),
+                     SF_OK);
+    assert_true(v.state_found);
+    assert_string_equal(v.next_before, "1");
+    assert_string_equal(v.next_after, "43");
+    assert_int_equal(v.pending_applies, 1);
+    assert_string_equal(world_next(w), "1");
+    allocate(p, &r, "k3", PLAN(ISSUE));
+    expect_err(&r, SF_BACKEND_UNAVAILABLE);
+
+    /* for good: opens above everything realized, under a higher epoch */
+    assert_int_equal(sf_allocator_verify_wait(w->backend, NULL, &tool, w->loop.clock.unix_ms, ref,
+                                              false, &diag, &v),
+                     SF_OK);
+    assert_string_equal(world_next(w), "43");
+    assert_int_equal(world_state(w, COLL, arena)->allocation_epoch, 2);
+    assert_int_equal(world_state(w, COLL, arena)->n_pending_applies, 0);
+    allocate(p, &r, "k3", PLAN(ISSUE));
+    EXPECT_IDS(&r, 43);
+    allocate(p, &r, "unfinished", PLAN(0));
+    EXPECT_IDS(&r, 0);
+    assert_int_equal(world_state(w, COLL, arena)->allocation_epoch, 3);
+    /* again: it never lowers */
+    assert_int_equal(sf_allocator_verify_wait(w->backend, NULL, &tool, w->loop.clock.unix_ms, ref,
+                                              false, &diag, &v),
+                     SF_OK);
+    assert_string_equal(v.next_before, "44");
+    assert_string_equal(v.next_after, "44");
+    /* a running owner notices and stops; a collection made after the restore is open */
+    allocate(p, &r, "k4", PLAN(ISSUE));
+    expect_err(&r, SF_BACKEND_UNAVAILABLE);
+    call_run(p, &r,
+             &(struct call_spec){
+                 .key = "new", .collection_id = 10, .items = &(uint64_t){ISSUE}, .count = 1});
+    EXPECT_IDS(&r, 0);
+    sf_arena_destroy(arena);
+}
+
+static void test_watermark_comes_from_the_state_alone(void **state)
+{
+    struct world *w = *state;
+    struct process *p = &w->processes[0];
+    struct sf_arena *arena = sf_arena_new(1u << 20);
+
+    /* neither the results nor the clock take part in what is handed out next */
+    allocate(p, &r, "k1", PLAN(ISSUE, 9));
+    EXPECT_IDS(&r, 0, 9);
+    struct sf_list_entry *entries = NULL;
+    size_t count = 0;
+    assert_int_equal(sf_store_list_wait(w->backend, NULL,
+                                        sf_view_str("id-allocator/replay-success/"),
+                                        (struct sf_view){0}, 10, arena, &entries, &count),
+                     SF_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(sf_store_remove_wait(w->backend, NULL, entries[0].key), SF_OK);
+    w->loop.clock.unix_ms -= 3600 * 1000;
+    p = restart(w);
+    allocate(p, &r, "k2", PLAN(ISSUE));
+    EXPECT_IDS(&r, 10);
+    sf_arena_destroy(arena);
+}
+
+static void test_burned_ids_are_accounted_for(void **state)
+{
+    struct world *w = *state;
+    struct process *p = &w->processes[0];
+#define BURNED                                                                                     \
+    "searchfabric_id_allocator_burned_ids_total{client_kind=\"CLIENT_KIND_ES_WRITE_GATEWAY\","
+
+    allocate(p, &r, "a", PLAN(ISSUE, 10, ISSUE, 20)); /* skips 1..9 and 12..19 */
+    EXPECT_IDS(&r, 0, 10, 11, 20);
+    assert_true(metrics_have(p, BURNED "reason=\"explicit_gap\"} 17"));
+    fates.replay_rest = SCRIPT_REFUSE;
+    allocate(p, &r, "b", PLAN(ISSUE, ISSUE));
+    expect_err(&r, SF_BACKEND_UNAVAILABLE);
+    assert_true(metrics_have(p, BURNED "reason=\"not_durable\"} 2"));
+    calm(w);
+    allocate(p, &r, "b", PLAN(ISSUE, ISSUE));
+    EXPECT_IDS(&r, 23, 24);
+    /* nothing else is ever burned when quiet */
+    for (int i = 0; i < 20; i++) {
+        char key[8] = {'q', (char)('a' + i)};
+        allocate(p, &r, key, PLAN(ISSUE));
+        EXPECT_IDS(&r, 25u + (unsigned)i);
+    }
+    struct sf_allocator_stats stats;
+    sf_allocator_stats(p->allocator, &stats);
+    assert_int_equal(stats.ids_burned, 2);
+}
+
 /* ---- when refusals are told ---- */
 
 static void test_when_refusals_are_told(void **state)
@@ -785,6 +944,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_deposed_lane_says_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_racing_claims, setup, teardown),
         cmocka_unit_test_setup_teardown(test_immutable_replay_objects, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_restore_needs_verification, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_watermark_comes_from_the_state_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_burned_ids_are_accounted_for, setup, teardown),
         cmocka_unit_test_setup_teardown(test_when_refusals_are_told, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusal_behind_a_lost_write, setup, teardown),
     };

@@ -10,7 +10,7 @@
  *
  * "alloc_owners": one schedule without faults, for what only an operator would see: a deposed
  * process serves nothing, a state that went back is not followed, unfinished applies are finished
- * first.
+ * first, state older than a restore stays closed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -537,7 +537,9 @@ static void run_schedule(struct sim_process *process, void *arg)
     struct sf_buf old = {0};
     struct sf_buf object = {0};
     char lookup[SF_SHA256_HEX_BYTES];
+    struct sf_attempts tool;
 
+    sf_attempts_init(&tool, 1);
     for (unsigned i = 0; i < 2; i++)
         while (sim_node_service(w->nodes[i], &w->lives[i]) == NULL)
             sim_sleep(process, 1);
@@ -559,6 +561,12 @@ static void run_schedule(struct sim_process *process, void *arg)
     sf_buf_clear(&key);
     sf_alloc_replay_key(lookup, &key);
     UNDISTURBED(object_stands(w, sf_buf_view(&key), &object));
+    /* restored from a backup: what the state says of then is not followed */
+    SIM_CHECK(w->sim, sf_allocator_restore_mark_wait(sim_backend(w->sim), NULL, &tool,
+                                                     SIM_EPOCH_UNIX_MS + 86400000, "operator",
+                                                     "drill") == SF_OK);
+    plant_unfinished(w, 3, lookup);
+    UNDISTURBED(ask(process, w, 0, 3, "k7") == SF_BACKEND_UNAVAILABLE);
 out:
     sf_buf_fini(&key);
     sf_buf_fini(&old);
