@@ -50,6 +50,7 @@ struct frame {
 struct scan {
     struct budget left;
     struct sf_diag *diag;
+    bool bad_text; /* a string is no text; told unless the wire form is malformed too */
 };
 
 static enum sf_err scan_message(struct scan *scan, const struct frame *parent,
@@ -171,6 +172,18 @@ static enum sf_err refuse(struct scan *scan, const struct frame *frame, enum sf_
     return err;
 }
 
+/* A string that is no text: the first one is told, and the walk goes on, for a malformed wire form
+ * anywhere in the message is the graver fault. */
+static void note_bad_text(struct scan *scan, const struct frame *frame, const char *why,
+                          const char *violation)
+{
+    if (scan->bad_text)
+        return;
+    scan->bad_text = true;
+    (void)refuse(scan, frame, SF_ERR_PARSE, why);
+    sf_diag_detail(scan->diag, "violation", "%s", violation);
+}
+
 static bool spend_memory(struct scan *scan, size_t bytes)
 {
     size_t rounded = (bytes + 15u) & ~(size_t)15u;
@@ -288,9 +301,9 @@ static enum sf_err scan_value(struct scan *scan, struct frame *frame, unsigned w
     }
     if (field->type == PROTOBUF_C_TYPE_STRING) {
         if (body.len > 0 && memchr(body.ptr, 0, body.len) != NULL)
-            return refuse(scan, frame, SF_ERR_PARSE, "NUL in a string");
-        if (!sf_utf8_valid(body))
-            return refuse(scan, frame, SF_ERR_PARSE, "invalid UTF-8");
+            note_bad_text(scan, frame, "NUL in a string", SF_PB_VIOLATION_NUL);
+        else if (!sf_utf8_valid(body))
+            note_bad_text(scan, frame, "invalid UTF-8", SF_PB_VIOLATION_UTF8);
         memory = body.len + 1;
     } else if (field->type == PROTOBUF_C_TYPE_BYTES) {
         memory = body.len;
@@ -382,7 +395,8 @@ enum sf_err sf_pb_scan(const ProtobufCMessageDescriptor *desc, struct sf_view by
 
     if (bytes.len == 0)
         bytes.ptr = empty;
-    return scan_message(&scan, NULL, desc, bytes);
+    enum sf_err err = scan_message(&scan, NULL, desc, bytes);
+    return err == SF_OK && scan.bad_text ? SF_ERR_PARSE : err;
 }
 
 enum sf_err sf_pb_unpack(const ProtobufCMessageDescriptor *desc, struct sf_view bytes,

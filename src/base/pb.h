@@ -10,6 +10,10 @@
 #include "base/buf.h"
 #include "base/diag.h"
 
+/* Detail "violation" of SF_ERR_PARSE when the wire form is good and a string is no text. */
+#define SF_PB_VIOLATION_UTF8 "invalid_utf8"
+#define SF_PB_VIOLATION_NUL  "control_character"
+
 /* Checks `bytes` as a message of type `desc`. Unknown fields are walked, bounded and allowed.
  * Errors: SF_ERR_PARSE (malformed wire form, invalid UTF-8 or NUL in a string; the field path is in
  * `diag` detail "field"), SF_ERR_LIMIT (depth, elements or memory above the limits of limits.h). No

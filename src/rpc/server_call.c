@@ -381,6 +381,15 @@ static bool plain_bytes(struct rpc_call *call, bool compressed, struct sf_view *
     return false;
 }
 
+/* True when only the text of a string was wrong. */
+static bool names_bad_text(const struct sf_diag *diag)
+{
+    const char *violation = sf_diag_get(diag, "violation");
+
+    return violation != NULL && (strcmp(violation, SF_PB_VIOLATION_UTF8) == 0 ||
+                                 strcmp(violation, SF_PB_VIOLATION_NUL) == 0);
+}
+
 static ProtobufCMessage *unpack(struct rpc_call *call, struct sf_view bytes, struct sf_arena *arena)
 {
     ProtobufCMessage *message = NULL;
@@ -395,6 +404,8 @@ static ProtobufCMessage *unpack(struct rpc_call *call, struct sf_view bytes, str
         sf_diag_detail(&diag, "limit_scope", "rpc_message_memory");
         sf_diag_detail(&diag, "configured_limit", "%u", SF_LIMIT_RPC_ARENA_BYTES);
         sf_diag_detail(&diag, "requested_value", "above");
+    } else if (names_bad_text(&diag)) {
+        diag.err = SF_BAD_REQUEST; /* readable, but a field breaks its rule (OP-55) */
     } else {
         if (sf_diag_get(&diag, "field") == NULL)
             sf_diag_detail(&diag, "field", "%s", "message");

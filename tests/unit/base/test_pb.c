@@ -133,6 +133,23 @@ static void test_strings_are_utf8_without_nul(void **state)
     assert_int_equal(SCAN(KINDS, "\x7a\x04\xf4\x8f\xbf\xbf", NULL), SF_OK);
 }
 
+/* Bad text makes a request illegal, a bad wire form makes it malformed, and malformed wins. */
+static void test_malformed_wins_over_bad_text(void **state)
+{
+    struct sf_diag diag;
+
+    (void)state;
+    sf_diag_init(&diag);
+    assert_int_equal(SCAN(KINDS, "\x7a\x01\xff", &diag), SF_ERR_PARSE);
+    assert_string_equal(sf_diag_get(&diag, "violation"), SF_PB_VIOLATION_UTF8);
+    sf_diag_init(&diag);
+    assert_int_equal(SCAN(KINDS, "\x7a\x01\0", &diag), SF_ERR_PARSE);
+    assert_string_equal(sf_diag_get(&diag, "violation"), SF_PB_VIOLATION_NUL);
+    sf_diag_init(&diag);
+    assert_int_equal(SCAN(KINDS, "\x7a\x01\xff\x7a\x09", &diag), SF_ERR_PARSE);
+    assert_string_not_equal(sf_diag_get(&diag, "violation"), SF_PB_VIOLATION_UTF8);
+}
+
 static void test_path_names_list_positions(void **state)
 {
     (void)state;
@@ -304,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_malformed_wire),
         cmocka_unit_test(test_wire_type_must_fit),
         cmocka_unit_test(test_strings_are_utf8_without_nul),
+        cmocka_unit_test(test_malformed_wins_over_bad_text),
         cmocka_unit_test(test_path_names_list_positions),
         cmocka_unit_test(test_depth_is_bounded),
         cmocka_unit_test(test_elements_are_bounded),
