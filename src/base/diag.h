@@ -11,7 +11,7 @@
 
 #define SF_DIAG_MAX_DETAILS 12
 #define SF_DIAG_KEY_BYTES   48
-#define SF_DIAG_VALUE_BYTES 192
+#define SF_DIAG_VALUE_BYTES 528 /* the longest text a detail carries: 128 scalars */
 #define SF_DIAG_TEXT_BYTES  512
 
 /* One detail key with its value, both NUL-terminated UTF-8. */
