@@ -695,12 +695,22 @@ static void group_write(struct sf_alloc_lane *lane, size_t planned)
     sf_store_submit(allocator->deps.store, &g->batch);
 }
 
+/* True when what is pending must be finished before more is added to the state object. */
+static bool pending_is_full(const struct sf_alloc_lane *lane)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < lane->pending_count; i++)
+        bytes += lane->pending[i].record.len;
+    return lane->pending_count >= SF_LIMIT_ALLOC_PENDING || bytes >= SF_LIMIT_ALLOC_PENDING_BYTES;
+}
+
 void sf_alloc_group_plan(struct sf_alloc_lane *lane)
 {
     struct sf_alloc_group *g = &lane->group;
     size_t planned = 0;
 
-    if (lane->pending_count >= SF_LIMIT_ALLOC_PENDING) {
+    if (pending_is_full(lane)) {
         sf_alloc_lane_roll(lane);
         return;
     }

@@ -36,7 +36,6 @@ static void lane_loaded(struct sf_alloc_lane *lane)
     struct sf_alloc_group *g = &lane->group;
 
     lane->state = SF_LANE_READY;
-    g->loaded = true;
     if (g->adopt) {
         g->adopt = false;
         sf_alloc_group_adopt(lane, &lane->in_hand.etag);
@@ -167,6 +166,7 @@ static void loaded_take(struct sf_alloc_lane *lane, const struct sf_alloc_loaded
 
     if (!ownership_check(lane, loaded))
         return;
+    g->loaded = true;
     g->adopt = g->attempt[0] != '\0' && loaded->attempt_id != NULL &&
                strcmp(g->attempt, loaded->attempt_id) == 0;
     lane->in_hand = loaded->state;

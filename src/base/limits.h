@@ -66,14 +66,16 @@
 #define SF_LIMIT_ALLOC_LOOP_OPS    65536
 #define SF_LIMIT_ALLOC_CACHE_BYTES (16u << 20)
 /* Allocator: requests and plan items of one group, so that its state object stays far below
- * SF_LIMIT_OBJECT_BYTES; applies that wait for their replay object before the lane stops to finish
- * them; tries of one durable step before the caller is told to come back. */
-#define SF_LIMIT_ALLOC_GROUP_OPS   1024
-#define SF_LIMIT_ALLOC_GROUP_ITEMS 131072
-#define SF_LIMIT_ALLOC_PENDING     64
-#define SF_LIMIT_ALLOC_TRIES       6
+ * SF_LIMIT_OBJECT_BYTES; applies that wait for their replay object, and their packed bytes (a third
+ * of their JSON), before the lane stops to finish them; tries of one durable step before the caller
+ * is told to come back. */
+#define SF_LIMIT_ALLOC_GROUP_OPS     1024
+#define SF_LIMIT_ALLOC_GROUP_ITEMS   131072
+#define SF_LIMIT_ALLOC_PENDING       64
+#define SF_LIMIT_ALLOC_PENDING_BYTES (8u << 20)
+#define SF_LIMIT_ALLOC_TRIES         6
 /* Allocator: full request records in the log, per loop and second; the rest is counted. */
-#define SF_LIMIT_ALLOC_LOG_PER_SECOND 100
+#define SF_LIMIT_ALLOC_LOG_PER_SECOND 20
 
 /* Ingest: rows and body bytes of one batch; one document. */
 #define SF_LIMIT_BATCH_ENTRIES  65536

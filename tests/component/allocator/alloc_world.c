@@ -270,7 +270,7 @@ static void call_fill(struct result_call *c, const struct call_spec *spec)
         if (spec->items[i] == ISSUE) {
             c->items[i].item_case = SEARCHFABRIC__V1__ALLOCATION_PLAN_ITEM__ITEM_ISSUE;
             c->items[i].issue = &c->issue;
-        } else {
+        } else if (spec->items[i] != NO_BRANCH) {
             c->items[i].item_case = SEARCHFABRIC__V1__ALLOCATION_PLAN_ITEM__ITEM_EXPLICIT_DOC_ID;
             c->items[i].explicit_doc_id = &c->ids[i];
             c->ids[i].id_value_case = SEARCHFABRIC__V1__DOCUMENT_ID__ID_VALUE_U64;

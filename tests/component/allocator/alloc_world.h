@@ -20,6 +20,7 @@
 
 /* An item of a plan in a test: ISSUE or an explicit id. */
 #define ISSUE     UINT64_C(0xfffffffffffffff0)
+#define NO_BRANCH UINT64_C(0xfffffffffffffff1) /* an item that says nothing */
 #define PLAN(...) (const uint64_t[]){__VA_ARGS__}, sizeof((uint64_t[]){__VA_ARGS__}) / 8
 
 /* What the fake catalog answers with. */

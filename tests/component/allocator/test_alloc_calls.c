@@ -102,7 +102,7 @@ static void test_plan_rules_at_the_surface(void **state)
     struct world *w = *state;
     struct process *p = &w->processes[0];
     SF_PROVES("ALLOC-5.3-04", "ALLOC-5.3-08", "ALLOC-5.3-09", "ALLOC-5.3-11", "ALLOC-12-08",
-              "ALLOC-12-09", "ALLOC-5.5-02", "ALLOC-3.5-15", "ALLOC-12-11");
+              "ALLOC-12-09", "ALLOC-5.5-02", "ALLOC-3.5-15", "ALLOC-12-11", "ALLOC-9-06");
     struct sf_arena *arena = sf_arena_new(1u << 20);
 
     start_at(w, 10);
@@ -133,9 +133,15 @@ static void test_plan_rules_at_the_surface(void **state)
     assert_int_equal(
         status->context->allocator->limit_rejection->limit_scope,
         SEARCHFABRIC__V1__ALLOCATOR_LIMIT_SCOPE__ALLOCATOR_LIMIT_SCOPE_FORWARD_RESERVATION_WINDOW);
-    allocate(p, &r, "d", PLAN(20));
+    unsigned puts = script_store_counts(w->script).state_puts;
+    size_t objects = world_replay_count(w);
+    allocate(p, &r, "d", PLAN(ISSUE, ISSUE, 20));
     expect_err(&r, SF_TOO_MANY_OPERATIONS);
     assert_string_equal(world_next(w), "10");
+    assert_int_equal(script_store_counts(w->script).state_puts, puts);
+    assert_int_equal(world_replay_count(w), objects);
+    allocate(p, &r, "d", PLAN(20));
+    expect_err(&r, SF_TOO_MANY_OPERATIONS);
     allocate(p, &r, "e", PLAN(15, 20));
     EXPECT_IDS(&r, 15, 20);
     /* an issued id, a reserved id and a skipped one are burned alike */
@@ -208,9 +214,10 @@ static void test_malformed(void **state)
     struct world *w = *state;
     struct process *p = &w->processes[0];
     SF_PROVES("ALLOC-2.1-12", "ALLOC-3.5-10", "ALLOC-3.5-11", "ALLOC-3.5-13", "ALLOC-3.5-18",
-              "ALLOC-3.5-20", "ALLOC-6.1-01", "ALLOC-6.2-03", "ALLOC-9-01");
+              "ALLOC-3.5-12", "ALLOC-3.5-20", "ALLOC-6.1-01", "ALLOC-6.2-03", "ALLOC-9-01");
     const uint64_t issue[] = {ISSUE};
     const uint64_t twice[] = {7, ISSUE, 7};
+    const uint64_t hollow[] = {ISSUE, NO_BRANCH, 7};
     const struct {
         struct call_spec spec;
         enum sf_err err;
@@ -223,6 +230,7 @@ static void test_malformed(void **state)
         {{.key = "k", .items = issue, .count = 0}, SF_INVALID_ARGUMENT},
         {{.key = "k", .items = twice, .count = 3}, SF_BAD_REQUEST},
         {{.key = "k", .items = twice, .count = 3, .route_intent = 2}, SF_INVALID_ARGUMENT},
+        {{.key = "k", .items = hollow, .count = 3}, SF_INVALID_ARGUMENT},
     };
     for (size_t i = 0; i < SF_ARRAY_LEN(rows); i++) {
         call_run(p, &r, &rows[i].spec);
@@ -260,7 +268,7 @@ static void test_facts_refuse(void **state)
               "ALLOC-3.5-08", "ALLOC-3.5-09", "ALLOC-4.1-02", "ALLOC-4.1-03", "ALLOC-4.1-04",
               "ALLOC-4.1-05", "ALLOC-4.1-06", "ALLOC-4.1-07", "ALLOC-4.1-08", "ALLOC-4.1-09",
               "ALLOC-4.1-10", "ALLOC-9-04", "ALLOC-10.1-01", "ALLOC-10.1-02", "ALLOC-12-04",
-              "ALLOC-12-05", "ALLOC-12-06", "ALLOC-12-07", "ALLOC-15-01");
+              "ALLOC-12-01", "ALLOC-12-05", "ALLOC-12-06", "ALLOC-12-07", "ALLOC-5.1-03");
     struct fake_facts good = w->facts;
     struct sf_arena *arena = sf_arena_new(1u << 20);
 
@@ -390,14 +398,14 @@ static void test_replay_is_verbatim(void **state)
     struct process *p = &w->processes[0];
     SF_PROVES("ALLOC-6.1-08", "ALLOC-6.1-10", "ALLOC-6.1-11", "ALLOC-3.5-19", "ALLOC-9-02",
               "ALLOC-9-03", "ALLOC-2.1-07", "ALLOC-4.1-15", "ALLOC-7.4-02", "ALLOC-13.1-03",
-              "ALLOC-6.3-03", "ALLOC-10.1-03");
+              "ALLOC-6.3-03", "ALLOC-10.1-03", "ALLOC-10.3-01", "ALLOC-10.3-02");
 
     allocate(p, &r, "k", PLAN(3, ISSUE));
     EXPECT_IDS(&r, 3, 4);
     assert_string_equal(r.token, "tok-1");
     assert_true(r.receipt.len > 0);
     struct fake_facts good = w->facts;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 8; i++) {
         unsigned reads = w->ccs_reads;
         w->facts = good;
         w->facts.etag = "etag-2";
@@ -408,6 +416,7 @@ static void test_replay_is_verbatim(void **state)
         w->facts.max_items = i == 4 ? 1 : 1000;
         w->facts.down = i == 5;
         w->facts.token = i == 6 ? "tok-2" : "tok-1";
+        w->facts.exists = i != 7; /* gone from the catalog altogether */
         unsigned puts = script_store_counts(w->script).state_puts;
         if (i % 2 == 1) { /* a process that remembers nothing */
             world_kill(p);
@@ -531,7 +540,7 @@ static void test_objects(void **state)
               "ALLOC-7.2-06", "ALLOC-7.3-01", "ALLOC-7.3-02", "ALLOC-7.3-03", "ALLOC-7.3-04",
               "ALLOC-7.3-05", "ALLOC-7.3-06", "ALLOC-7.3-07", "ALLOC-7.3-08", "ALLOC-7.3-09",
               "ALLOC-7.3-10", "ALLOC-7.3-11", "ALLOC-7.3-12", "ALLOC-7.4-06", "ALLOC-9-07",
-              "ALLOC-4.3-01", "ALLOC-5.2-07", "ALLOC-4.2-02");
+              "ALLOC-4.3-01", "ALLOC-5.2-07", "ALLOC-4.2-02", "ALLOC-2.1-10");
     struct sf_arena *arena = sf_arena_new(16u << 20);
 
     allocate(p, &r, "k1", PLAN(ISSUE, 12, ISSUE));
@@ -669,9 +678,10 @@ static void test_admission_reads(void **state)
     struct world *w = *state;
     struct process *p = &w->processes[0];
     SF_PROVES("ALLOC-4.2-01", "ALLOC-4.1-11", "ALLOC-7.1-07", "ALLOC-4.1-12", "ALLOC-2.1-11",
-              "ALLOC-4.1-01");
+              "ALLOC-4.1-01", "ALLOC-4.2-03");
 
     run_ok(p, "a", PLAN(ISSUE));
+    EXPECT_IDS(&r, 0);
     run_ok(p, "b", PLAN(ISSUE));
     assert_int_equal(w->ccs_reads, 2); /* one for every fresh request, confirmed the second time */
     assert_int_equal(w->ccs_not_modified, 1);
@@ -681,7 +691,8 @@ static void test_admission_reads(void **state)
     assert_string_equal(r.token, "tok-2");
     assert_int_equal(w->ccs_not_modified, 1);
     w->facts.binding_revision = 2; /* the other half of the validator */
-    run_ok(p, "d", PLAN(ISSUE));
+    run_ok(p, "d", PLAN(ISSUE));   /* a name bound anew selects no other state */
+    EXPECT_IDS(&r, 3);
     assert_int_equal(w->ccs_not_modified, 1);
     run_ok(p, "e", PLAN(ISSUE));
     assert_int_equal(w->ccs_not_modified, 2);
@@ -718,6 +729,44 @@ static void test_catalog_gone(void **state)
     p = world_start(w);
     allocate(p, &r2, "a", PLAN(ISSUE));
     same_answer(&r, &r2);
+}
+
+static void test_drop_race(void **state)
+{
+    struct world *w = *state;
+    struct process *p = &w->processes[0];
+    SF_PROVES("ALLOC-4.1-14");
+    struct result many[40] = {{0}};
+    unsigned admitted = 0;
+
+    /* a stream of requests, a few at a time; the collection is dropped while some are under way */
+    for (int i = 0; i < 40; i++) {
+        char key[8];
+        (void)snprintf(key, sizeof(key), "k%d", i);
+        call_start(p, &many[i],
+                   &(struct call_spec){.key = key, .items = &(uint64_t){ISSUE}, .count = 1});
+        if (i % 4 == 3) {
+            w->facts.hold = true;
+            manual_loop_run(&w->loop); /* the read is asked for */
+            if (i == 19) {
+                w->facts.lifecycle = 2;
+                w->facts.etag = "etag-dropped";
+            }
+            world_ccs_release(w); /* and answered with the facts of now */
+            manual_loop_run(&w->loop);
+        }
+    }
+    for (int i = 0; i < 40; i++) {
+        world_finish(w, &many[i]);
+        if (i < 16)
+            expect_err(&many[i], SF_OK);
+        else
+            expect_err(&many[i], SF_RESOURCE_NOT_FOUND);
+        admitted += many[i].diag.err == SF_OK;
+        result_fini(&many[i]);
+    }
+    assert_int_equal(admitted, 16);
+    assert_string_equal(world_next(w), "16");
 }
 
 static void test_one_admission_read_for_a_group(void **state)
@@ -947,6 +996,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_collections_are_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_admission_reads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_catalog_gone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_drop_race, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_admission_read_for_a_group, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random_plans_stay_unique, setup, teardown),
         cmocka_unit_test_setup_teardown(test_metrics, setup, teardown),
