@@ -7,6 +7,8 @@ they are appended as `id<TAB>file/test` to the file in SF_PROVED_FILE once the t
 Environment: SF_BIN_DIR (folder of searchfabricd and sfctl), SF_STUB_DIR (where stubs are made).
 """
 import fcntl
+import hashlib
+import hmac
 import json
 import os
 import pathlib
@@ -53,7 +55,7 @@ make_stubs()
 from google.rpc import status_pb2  # noqa: E402  made from the contract, or the system's own
 from searchfabric.v1 import (catalog_control_private_pb2 as private, catalog_control_private_pb2_grpc as private_grpc,  # noqa: E402
                              commit_coordinator_pb2_grpc as coordinator_grpc, commit_coordinator_pb2 as coordinator,
-                             operations_private_pb2 as operations, operations_private_pb2_grpc as operations_grpc,
+                             durable_pb2 as durable, operations_private_pb2 as operations, operations_private_pb2_grpc as operations_grpc,
                              search_fabric_pb2 as sf, search_fabric_pb2_grpc as sf_grpc)
 
 
@@ -424,12 +426,43 @@ def ids(answer):
 
 
 def sha256_hex(text):
-    import hashlib
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def state_key(ref):
     return f"id-allocator/state/{sha256_hex(str(ref.namespace_id))[:2]}/{ref.namespace_id}/{ref.collection_id}.json"
+
+
+def keyring(server_):
+    """Keys of a server's ring as written by it: (id, secret, state)."""
+    words = (server_.data / "keyring.yaml").read_text().split()
+    value = lambda name: [words[at + 1].strip('"') for at, word in enumerate(words) if word == name]
+    return list(zip(value("id:"), (bytes.fromhex(secret) for secret in value("secret:")), value("state:")))
+
+
+PAGE, RECEIPT = 1, 2
+
+
+def sign(server_, family, claims, issued_ms, expires_ms=0, key=None):
+    """The signed wrapper: version, family, key id, issued, expires, claims, HMAC-SHA256 over all of it."""
+    key_id, secret, _ = key or next(one for one in keyring(server_) if one[2] == "signing")
+    body = (bytes([1, family, len(key_id)]) + key_id.encode() + issued_ms.to_bytes(8, "big") +
+            expires_ms.to_bytes(8, "big") + len(claims).to_bytes(4, "big") + claims)
+    return body + hmac.new(secret, body, hashlib.sha256).digest()
+
+
+def unwrap(token):
+    """(family, key id, issued ms, expires ms, claims) of a signed wrapper, unverified."""
+    at = 3 + token[2]
+    size = int.from_bytes(token[at + 16:at + 20], "big")
+    assert token[0] == 1 and len(token) == at + 20 + size + 32
+    return (token[1], token[3:at].decode(), int.from_bytes(token[at:at + 8], "big"),
+            int.from_bytes(token[at + 8:at + 16], "big"), token[at + 20:at + 20 + size])
+
+
+def ids_digest(items):
+    """What a receipt attests: per item the id as 8 bytes big-endian, then 01 if issued, else 00."""
+    return hashlib.sha256(b"".join(doc_id.to_bytes(8, "big") + (b"\1" if issued else b"\0") for doc_id, issued in items)).digest()
 
 
 def wait_for(condition, what, timeout=10):
