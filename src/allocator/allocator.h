@@ -66,9 +66,9 @@ typedef void (*sf_allocator_drained_fn)(void *user);
  * accepted one is answered: always later, on one of the loops. Called once, from any thread. */
 void sf_allocator_drain(struct sf_allocator *allocator, sf_allocator_drained_fn done, void *user);
 
-/* Frees. Allowed after the drain, or when neither the loops nor the store nor the catalog channel
- * will call back any more (a simulated crash: open calls are then dropped unanswered). NULL is
- * fine. */
+/* Frees. No handler may be running. Allowed after the drain, or when neither the loops nor the
+ * store nor the catalog channel will call back any more (a simulated crash: open calls are then
+ * dropped unanswered). NULL is fine. */
 void sf_allocator_destroy(struct sf_allocator *allocator);
 
 /* ---- for the operator, with the allocator stopped or serving other collections ---- */

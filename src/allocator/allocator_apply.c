@@ -612,6 +612,7 @@ static void after_init(struct sf_alloc_lane *lane)
     struct sf_alloc_state *after = &lane->group.after;
     int64_t now = sf_clock_unix_ms(lane->shard->allocator->deps.clock);
 
+    lane->group.applied_at_unix_ms = now;
     *after = lane->in_hand;
     after->exists = true;
     after->version++;

@@ -138,6 +138,7 @@ struct sf_alloc_group {
     struct sf_buf body;                /* encoded state object */
     char attempt[SF_ATTEMPT_ID_BYTES]; /* of the write under way or in doubt; "" = none */
     struct sf_alloc_state after;       /* what stands when the write does */
+    int64_t applied_at_unix_ms;        /* apply time of the members' records and receipts */
     bool adopt;                        /* the load met the write in doubt: it stands */
     struct sf_alloc_roll *rolls;       /* owned array, while pending applies are finished */
     size_t roll_count;

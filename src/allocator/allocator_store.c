@@ -92,8 +92,8 @@ sf_replay_record *sf_alloc_record_build(struct sf_alloc_op *op, const struct sf_
     record->plan = (Searchfabric__V1__AllocationPlan *)request->plan;
     record->payload_fingerprint = op->fingerprint;
     record->schema_generation_token = sf_arena_str(arena, sf_view_str(op->lane->facts.token));
-    record->created_at_unix_ms = after->updated_at_unix_ms;
-    record->applied_at_unix_ms = after->updated_at_unix_ms;
+    record->created_at_unix_ms = op->lane->group.applied_at_unix_ms;
+    record->applied_at_unix_ms = op->lane->group.applied_at_unix_ms;
     record->allocation_epoch = after->epoch;
     record->allocator_state_version = after->version;
     if (record->schema_generation_token == NULL || !realized_build(request, arena, record) ||
