@@ -733,9 +733,9 @@ static enum sf_err schema_facts(struct sf_catalog_command *command)
         rows->collection->lifecycle_state != SF_PBE(COLLECTION_ADMISSION_LIFECYCLE, ACTIVE))
         return sf_diag_set(&command->diag, SF_RESOURCE_NOT_FOUND, "no such active collection");
     if (put->definition->collection_truth_mode != rows->collection->collection_truth_mode)
-        return sf_catalog_mode_conflict(
-            command->meta->client_kind, rows->collection->collection_truth_mode, &command->diag,
-            "the collection's truth mode is reserved and another one");
+        return sf_catalog_mode_conflict(command->meta->client_kind,
+                                        rows->collection->collection_truth_mode, &command->diag,
+                                        "the collection's truth mode is reserved and another one");
     return sf_catalog_mode_check(command->meta->client_kind,
                                  rows->collection->collection_truth_mode, &command->diag);
 }

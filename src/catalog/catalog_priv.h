@@ -467,9 +467,9 @@ enum sf_err sf_catalog_sql_ready_below(struct sf_sql_conn *conn, uint64_t namesp
                                        struct sf_arena *arena, struct sf_diag *diag,
                                        SF_PB(SchemaGenerationRow) * *out_row);
 
-/* Collections with a READY generation; *out_refs is the caller's (free). */
-enum sf_err sf_catalog_sql_ready_collections(struct sf_sql_conn *conn, struct sf_diag *diag,
-                                             SF_PB(CollectionRef) * *out_refs, size_t *out_count);
+/* Collections with a schema generation; *out_refs is the caller's (free). */
+enum sf_err sf_catalog_sql_schema_collections(struct sf_sql_conn *conn, struct sf_diag *diag,
+                                              SF_PB(CollectionRef) * *out_refs, size_t *out_count);
 
 /* Records by command identity; by business key. */
 enum sf_err sf_catalog_sql_replay(struct sf_sql_conn *conn, const char *command_identity,

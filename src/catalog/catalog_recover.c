@@ -411,7 +411,8 @@ static enum sf_err show_statistics(struct recovery *r, struct sf_sql_conn *conn,
     return sf_catalog_project_statistics(conn, arg, r->diag);
 }
 
-/* The snapshot that the head names, if that is of the serving generation; else the base again. */
+/* The snapshot that the head names; the base again where the head is not of the serving generation
+ * (OP-41). */
 static enum sf_err rebuild_statistics(struct recovery *r, const SF_PB(CollectionRef) * ref)
 {
     struct sf_catalog *catalog = r->catalog;
@@ -425,7 +426,7 @@ static enum sf_err rebuild_statistics(struct recovery *r, const SF_PB(Collection
         sf_catalog_sql_generation(conn, ref->namespace_id, ref->collection_id,
                                   SF_CATALOG_GENERATION_READY, 0, NULL, arena, r->diag, &ready);
     sf_sql_release(conn);
-    if (err != SF_OK || ready == NULL)
+    if (err != SF_OK)
         goto out;
     sf_catalog_key_statistics_head(&key, ref->namespace_id, ref->collection_id);
     err = sf_catalog_read(catalog, r->sched, sf_buf_view(&key),
@@ -433,8 +434,18 @@ static enum sf_err rebuild_statistics(struct recovery *r, const SF_PB(Collection
                           arena, r->diag, &head_message, NULL, NULL);
     const SF_PB(OptimizerStatisticsHeadObject) *head =
         (const SF_PB(OptimizerStatisticsHeadObject) *)head_message;
-    if (err == SF_OK && strcmp(head->latest_applied_schema_generation_token,
-                               ready->body->schema_generation_token) == 0) {
+    bool absent = err == SF_ERR_NOT_FOUND;
+    err = absent ? SF_OK : err;
+    if (err != SF_OK || (absent && ready == NULL))
+        goto out;
+    if (ready != NULL && (absent || strcmp(head->latest_applied_schema_generation_token,
+                                           ready->body->schema_generation_token) != 0)) {
+        SF_PB(OptimizerStatisticsSnapshotObject) *base = NULL;
+        err = sf_catalog_statistics_base(catalog, r->sched, ready->body, arena, r->diag, &base);
+        if (err == SF_OK)
+            err = sf_catalog_statistics_point(catalog, r->sched, base, arena, r->diag);
+        snapshot = (ProtobufCMessage *)base;
+    } else {
         sf_buf_clear(&key);
         sf_catalog_key_statistics(&key, ref->namespace_id, ref->collection_id,
                                   head->latest_applied_schema_generation_token,
@@ -442,12 +453,8 @@ static enum sf_err rebuild_statistics(struct recovery *r, const SF_PB(Collection
         err = sf_catalog_read(catalog, r->sched, sf_buf_view(&key),
                               &searchfabric__v1__optimizer_statistics_snapshot_object__descriptor,
                               false, arena, r->diag, &snapshot, NULL, NULL);
-    } else if (err == SF_OK || err == SF_ERR_NOT_FOUND) {
-        SF_PB(OptimizerStatisticsSnapshotObject) *base = NULL;
-        err = sf_catalog_statistics_base(catalog, r->sched, ready->body, arena, r->diag, &base);
-        if (err == SF_OK)
-            err = sf_catalog_statistics_point(catalog, r->sched, base, arena, r->diag);
-        snapshot = (ProtobufCMessage *)base;
+        if (err == SF_ERR_NOT_FOUND)
+            err = sf_diag_set(r->diag, SF_ERR_CORRUPT, "a statistics head names no snapshot");
     }
     if (err == SF_OK)
         err = in_transaction(r, show_statistics, snapshot, true);
@@ -463,7 +470,7 @@ static enum sf_err rebuild_all_statistics(struct recovery *r)
     size_t count = 0;
     sf_arena_reset(r->arena);
     struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_READ);
-    enum sf_err err = sf_catalog_sql_ready_collections(conn, r->diag, &refs, &count);
+    enum sf_err err = sf_catalog_sql_schema_collections(conn, r->diag, &refs, &count);
     sf_sql_release(conn);
     for (size_t i = 0; i < count && err == SF_OK; i++)
         err = rebuild_statistics(r, &refs[i]);

@@ -564,8 +564,8 @@ enum sf_err sf_catalog_sql_ready_below(struct sf_sql_conn *conn, uint64_t namesp
     return err;
 }
 
-enum sf_err sf_catalog_sql_ready_collections(struct sf_sql_conn *conn, struct sf_diag *diag,
-                                             SF_PB(CollectionRef) * *out_refs, size_t *out_count)
+enum sf_err sf_catalog_sql_schema_collections(struct sf_sql_conn *conn, struct sf_diag *diag,
+                                              SF_PB(CollectionRef) * *out_refs, size_t *out_count)
 {
     struct sf_sql_stmt *stmt;
     size_t cap = 0;
@@ -573,7 +573,7 @@ enum sf_err sf_catalog_sql_ready_collections(struct sf_sql_conn *conn, struct sf
     *out_count = 0;
     enum sf_err err = sf_sql_prepare(conn,
                                      "SELECT DISTINCT namespace_id, collection_id"
-                                     " FROM schema_generations WHERE sync_state = 'READY'"
+                                     " FROM schema_generations"
                                      " ORDER BY namespace_id, collection_id",
                                      diag, &stmt);
     bool row = err == SF_OK;

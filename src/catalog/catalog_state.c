@@ -252,6 +252,9 @@ void sf_catalog_refuse(struct sf_call *call, struct sf_diag *diag)
     case SF_ERR_CANCELLED_STAGE:
         diag->err = SF_BACKEND_UNAVAILABLE;
         break;
+    case SF_ERR_EXISTS: /* a unique key of the projection: an invariant is broken */
+        diag->err = SF_INTERNAL;
+        break;
     default:
         diag->err = sf_err_public(diag->err);
         break;
