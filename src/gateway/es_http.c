@@ -541,13 +541,32 @@ static void run(struct http_request *r)
 
 /* ---- libmicrohttpd --------------------------------------------------------------------------- */
 
+/* Counts the Content-Length headers: libmicrohttpd takes one of several, a proxy may take another.
+ */
+static enum MHD_Result count_length(void *user, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    unsigned *count = user;
+
+    (void)kind, (void)value;
+    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0)
+        (*count)++;
+    return MHD_YES;
+}
+
 /* Headers that leave no doubt where the body ends and that it may come; else fills the answer. */
 static bool check_head(struct http_request *r)
 {
     const char *length = header(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
     const char *transfer = header(r, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    unsigned lengths = 0;
     uint64_t bytes = 0;
 
+    (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_length, &lengths);
+    if (lengths > 1) {
+        answer_refused(r, 400, "illegal_argument_exception", "Content-Length is there twice");
+        return false;
+    }
     if (length != NULL && transfer != NULL) {
         answer_refused(r, 400, "illegal_argument_exception",
                        "Content-Length and Transfer-Encoding exclude each other");
@@ -650,13 +669,32 @@ static size_t keep_escapes(void *user, struct MHD_Connection *connection, char *
 /* ---- start and stop ---------------------------------------------------------------------------
  */
 
-static bool address_read(const char *host, uint16_t port, struct sockaddr_in *out)
+/* An address to listen on; loopback only. */
+struct listen_address {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } socket;
+    unsigned flags; /* for libmicrohttpd */
+};
+
+static bool address_read(const char *host, uint16_t port, struct listen_address *out)
 {
-    *out = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
-    if (inet_pton(AF_INET, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, &out->sin_addr) !=
-        1)
+    struct in6_addr v6;
+
+    *out = (struct listen_address){0};
+    if (inet_pton(AF_INET6, host, &v6) == 1) {
+        out->flags = MHD_USE_IPv6;
+        out->socket.v6 = (struct sockaddr_in6){
+            .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = v6};
+        return IN6_IS_ADDR_LOOPBACK(&v6);
+    }
+    out->socket.v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
+    if (inet_pton(AF_INET, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host,
+                  &out->socket.v4.sin_addr) != 1)
         return false;
-    return (ntohl(out->sin_addr.s_addr) >> 24) == 127;
+    return (ntohl(out->socket.v4.sin_addr.s_addr) >> 24) == 127;
 }
 
 static const char *or_default(const char *text, const char *other)
@@ -716,7 +754,7 @@ enum sf_err sf_es_start(const struct sf_es_options *options, struct sf_diag *dia
                         struct sf_es **out_es)
 {
     struct sf_es *es = es_new(options);
-    struct sockaddr_in address;
+    struct listen_address address;
 
     if (!address_read(es->options.host, options->port, &address)) {
         es_free(es);
@@ -724,8 +762,9 @@ enum sf_err sf_es_start(const struct sf_es_options *options, struct sf_diag *dia
     }
     es->ingest = es_ingest_new(options->ingest, options->loop, es->options.client_id);
     es->daemon = MHD_start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL,
-        options->port, NULL, NULL, on_request, es, MHD_OPTION_SOCK_ADDR, &address,
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
+            address.flags,
+        options->port, NULL, NULL, on_request, es, MHD_OPTION_SOCK_ADDR, &address.socket.any,
         MHD_OPTION_CONNECTION_LIMIT, es->options.max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
         es->options.request_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, es, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
@@ -733,7 +772,8 @@ enum sf_err sf_es_start(const struct sf_es_options *options, struct sf_diag *dia
     if (es->daemon == NULL) {
         es_ingest_destroy(es->ingest);
         es_free(es);
-        return sf_diag_set(diag, SF_ERR_IO, "cannot listen on %s:%u", options->host,
+        return sf_diag_set(diag, SF_ERR_IO, "cannot listen on %s port %u (Elasticsearch)",
+                           options->host != NULL ? options->host : "127.0.0.1",
                            (unsigned)options->port);
     }
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(es->daemon, MHD_DAEMON_INFO_BIND_PORT);
