@@ -20,9 +20,9 @@
 static void chunk_send(struct sf_wal_out *chunk);
 static void stream_send(struct sf_wal_stream *stream);
 
+/* Its timer is not running: it landed, or the stream was stopped on its loop. */
 static void chunk_free(struct sf_wal_out *chunk)
 {
-    sf_timer_stop(&chunk->timer);
     sf_buf_fini(&chunk->key);
     sf_buf_fini(&chunk->body);
     sf_buf_fini(&chunk->get.body);

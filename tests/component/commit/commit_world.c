@@ -72,6 +72,8 @@ static void fail_done(struct sf_task *task)
     batch->done(batch);
 }
 
+static void answer_failed(struct sf_batch *batch);
+
 /* True when the batch was answered here. */
 static bool refuse_locked(struct gate_store *gate, struct sf_batch *batch)
 {
@@ -107,14 +109,10 @@ static void gate_submit(struct sf_store *store, struct sf_batch *batch)
         gate->held_count++;
     }
     pthread_mutex_unlock(&gate->mu);
-    if (refused && batch->loop == NULL) {
-        batch->done(batch);
-    } else if (refused) {
-        batch->task.run = fail_done;
-        sf_loop_post(batch->loop, &batch->task);
-    } else if (!hold) {
+    if (refused)
+        answer_failed(batch);
+    else if (!hold)
         sf_store_submit(gate->backend, batch);
-    }
 }
 
 static void get_fail_done(struct sf_task *task)
@@ -196,7 +194,7 @@ void gate_store_destroy(struct gate_store *gate)
     free(gate);
 }
 
-void gate_store_hold(struct gate_store *gate, const char *text)
+static struct gated *take_held(struct gate_store *gate, const char *text)
 {
     pthread_mutex_lock(&gate->mu);
     struct gated *held = gate->held;
@@ -204,9 +202,38 @@ void gate_store_hold(struct gate_store *gate, const char *text)
     gate->held = gate->held_last = NULL;
     gate->held_count = 0;
     pthread_mutex_unlock(&gate->mu);
+    return held;
+}
+
+static void answer_failed(struct sf_batch *batch)
+{
+    if (batch->loop == NULL) {
+        batch->done(batch);
+        return;
+    }
+    batch->task.run = fail_done;
+    sf_loop_post(batch->loop, &batch->task);
+}
+
+void gate_store_hold(struct gate_store *gate, const char *text)
+{
+    struct gated *held = take_held(gate, text);
     while (held != NULL) {
         struct gated *next = held->next;
         sf_store_submit(gate->backend, held->batch);
+        free(held);
+        held = next;
+    }
+}
+
+void gate_store_drop(struct gate_store *gate)
+{
+    struct gated *held = take_held(gate, NULL);
+    while (held != NULL) {
+        struct gated *next = held->next;
+        for (size_t i = 0; i < held->batch->count; i++)
+            held->batch->puts[i].err = SF_ERR_UNAVAILABLE;
+        answer_failed(held->batch);
         free(held);
         held = next;
     }
@@ -275,19 +302,82 @@ static void tso_answer(struct sf_task *task)
     request->done(request);
 }
 
-static void tso_get(struct sf_tso_source *source, struct sf_tso_request *request)
+static void tso_give_locked(struct hand_tso *tso, struct sf_tso_request *request)
 {
-    struct hand_tso *tso = SF_CONTAINER_OF(source, struct hand_tso, base);
-    pthread_mutex_lock(&tso->mu);
-    tso->requests++;
     request->err = tso->down ? SF_BACKEND_UNAVAILABLE : SF_OK;
     request->first.v = tso->next;
     if (!tso->down && !tso->frozen)
         tso->next += request->count;
     tso->values += tso->down ? 0 : request->count;
-    pthread_mutex_unlock(&tso->mu);
     request->task.run = tso_answer;
     sf_loop_post(request->loop, &request->task);
+}
+
+static void tso_get(struct sf_tso_source *source, struct sf_tso_request *request)
+{
+    struct hand_tso *tso = SF_CONTAINER_OF(source, struct hand_tso, base);
+    pthread_mutex_lock(&tso->mu);
+    tso->requests++;
+    if (tso->held) {
+        request->next = tso->kept;
+        tso->kept = request;
+    } else {
+        tso_give_locked(tso, request);
+    }
+    pthread_mutex_unlock(&tso->mu);
+}
+
+unsigned hand_tso_requests(struct hand_tso *tso)
+{
+    pthread_mutex_lock(&tso->mu);
+    unsigned n = tso->requests;
+    pthread_mutex_unlock(&tso->mu);
+    return n;
+}
+
+uint64_t hand_tso_values(struct hand_tso *tso)
+{
+    pthread_mutex_lock(&tso->mu);
+    uint64_t n = tso->values;
+    pthread_mutex_unlock(&tso->mu);
+    return n;
+}
+
+void hand_tso_down(struct hand_tso *tso, bool down)
+{
+    pthread_mutex_lock(&tso->mu);
+    tso->down = down;
+    pthread_mutex_unlock(&tso->mu);
+}
+
+void hand_tso_hold(struct hand_tso *tso)
+{
+    pthread_mutex_lock(&tso->mu);
+    tso->held = true;
+    pthread_mutex_unlock(&tso->mu);
+}
+
+void hand_tso_wait_held(struct hand_tso *tso)
+{
+    for (bool kept = false; !kept;) {
+        pthread_mutex_lock(&tso->mu);
+        kept = tso->kept != NULL;
+        pthread_mutex_unlock(&tso->mu);
+        if (!kept)
+            nap();
+    }
+}
+
+void hand_tso_release(struct hand_tso *tso)
+{
+    pthread_mutex_lock(&tso->mu);
+    tso->held = false;
+    while (tso->kept != NULL) {
+        struct sf_tso_request *request = tso->kept;
+        tso->kept = request->next;
+        tso_give_locked(tso, request);
+    }
+    pthread_mutex_unlock(&tso->mu);
 }
 
 static void tso_destroy(struct sf_tso_source *source)
@@ -668,10 +758,11 @@ struct world *world_new(void)
     w->loops[1] = sf_reactors_loop(w->reactors, 1);
     sf_attempts_init(&w->attempts, 42);
     w->metrics = sf_metrics_new();
+    sf_clock_manual_init(&w->clock, WORLD_TSO0 >> 18, 1);
     w->deps = (struct sf_commit_deps){.store = gate_store_base(w->gate),
                                       .loops = w->loops,
                                       .loop_count = 2,
-                                      .clock = sf_clock_system(),
+                                      .clock = &w->clock.base,
                                       .tso = &w->tso.base,
                                       .attempts = &w->attempts,
                                       .metrics = w->metrics,

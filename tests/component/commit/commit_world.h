@@ -23,6 +23,8 @@ struct gate_store *gate_store_new(struct sf_store *backend);
 void gate_store_destroy(struct gate_store *gate);
 /* Holds puts whose key contains `text` (NULL: none; releases what was held). */
 void gate_store_hold(struct gate_store *gate, const char *text);
+/* Answers what is held as not applied, and holds no more: its sender died. */
+void gate_store_drop(struct gate_store *gate);
 /* Answers puts whose key contains `text` with `err` (NULL: none). */
 void gate_store_fail(struct gate_store *gate, const char *text, enum sf_err err);
 /* Answers reads whose key contains `text` with SF_ERR_UNAVAILABLE (NULL: none). */
@@ -43,10 +45,20 @@ struct hand_tso {
     uint64_t next; /* value to give out next */
     bool frozen;   /* give out the same value again and again */
     bool down;
+    bool held;                   /* requests wait until hand_tso_release */
+    struct sf_tso_request *kept; /* newest first */
     unsigned requests;
     uint64_t values; /* given out */
 };
 void hand_tso_set(struct hand_tso *tso, uint64_t next);
+/* Requests so far, and values given out. */
+unsigned hand_tso_requests(struct hand_tso *tso);
+uint64_t hand_tso_values(struct hand_tso *tso);
+void hand_tso_down(struct hand_tso *tso, bool down);
+void hand_tso_hold(struct hand_tso *tso);
+/* Waits until a request is held, and lets requests wait no longer. */
+void hand_tso_wait_held(struct hand_tso *tso);
+void hand_tso_release(struct hand_tso *tso);
 
 #define WORLD_TSO0 (UINT64_C(1000000) << 18)
 
@@ -58,6 +70,8 @@ struct world {
     struct sf_loop *loops[2];
     struct sf_attempts attempts;
     struct sf_metrics *metrics;
+    struct sf_clock_manual
+        clock; /* the coordinator's wall clock: at WORLD_TSO0; set before the open */
     struct sf_commit_deps deps;
     struct sf_commit *commit;
     struct sf_channel *channel;
