@@ -231,6 +231,9 @@ static const struct sf_h2_ops conn_ops = {
 /* Ends the connection with a GOAWAY that says why. */
 static void terminate(struct rpc_conn *conn, uint32_t code, const char *reason)
 {
+    if (conn->terminated)
+        return;
+    conn->terminated = true;
     SF_LOG(WARN, "rpc_connection_terminated", SF_KV_STR("reason", reason));
     rpc_server_count_closed(conn->server, reason);
     (void)nghttp2_session_terminate_session(conn->h2.session, code);

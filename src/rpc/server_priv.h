@@ -142,6 +142,7 @@ struct rpc_conn {
     int64_t drain_since_ms;
     enum rpc_drain drain;
     bool had_request;
+    bool terminated; /* a GOAWAY with an error was submitted */
     int64_t glitch_tokens;
     int64_t glitch_ms; /* when tokens were added last */
 };

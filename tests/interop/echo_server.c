@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "exec/reactor.h"
 #include "interop/echo_service.h"
@@ -31,6 +32,7 @@ int main(int argc, char **argv)
     int got;
 
     sf_diag_init(&diag);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that dies leaves no server behind */
     (void)signal(SIGPIPE, SIG_IGN);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);

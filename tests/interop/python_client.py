@@ -251,6 +251,7 @@ class Interop(unittest.TestCase):
         server = harness.Server(keepalive_ms=200, idle_ms=1000)
         with grpc.insecure_channel(server.address) as channel:
             stub = pb_grpc.EchoStub(channel)
+            channel.subscribe(lambda state: None)  # else an idle channel reads its socket rarely
             self.assertEqual(stub.Unary(pb.EchoRequest(text="a", delay_ms=1500)).text, "a")
             time.sleep(2)
             self.assertEqual(stub.Unary(pb.EchoRequest(text="b")).text, "b")
