@@ -113,6 +113,19 @@ static enum sf_err col_message(struct sf_sql_stmt *stmt, int column,
     return err == SF_OK ? SF_OK : sf_diag_set(diag, SF_ERR_CORRUPT, "a projected row is broken");
 }
 
+/* The encryption column: missing or broken is corruption and fails closed (OP-45). */
+static enum sf_err col_encryption(struct sf_sql_stmt *stmt, int column, struct sf_arena *arena,
+                                  struct sf_diag *diag, SF_PB(EncryptionPolicy) * *out_policy)
+{
+    enum sf_err err = col_message(stmt, column, &searchfabric__v1__encryption_policy__descriptor,
+                                  arena, diag, out_policy);
+    if (err == SF_OK && *out_policy != NULL && (*out_policy)->mode_case != 0)
+        return SF_OK;
+    sf_diag_set(diag, SF_CATALOG_UNAVAILABLE, "a descriptor lost its encryption");
+    sf_diag_detail(diag, "catalog_unavailable_reason", "descriptor_integrity");
+    return SF_CATALOG_UNAVAILABLE;
+}
+
 /* Enum column text, without the prefix of the enumerators. */
 static int col_enum(struct sf_sql_stmt *stmt, int column, const ProtobufCEnumDescriptor *desc,
                     const char *prefix)
@@ -198,8 +211,7 @@ static enum sf_err namespace_of_row(struct sf_sql_stmt *stmt, struct sf_arena *a
     enum sf_err err = col_message(stmt, 8, &searchfabric__v1__descriptor_options__descriptor, arena,
                                   diag, &row->options);
     if (err == SF_OK)
-        err = col_message(stmt, 9, &searchfabric__v1__encryption_policy__descriptor, arena, diag,
-                          &row->encryption);
+        err = col_encryption(stmt, 9, arena, diag, &row->encryption);
     if (err == SF_OK)
         err = col_message(stmt, 10, &searchfabric__v1__approx_stats__descriptor, arena, diag,
                           &row->approx_stats);
@@ -341,8 +353,7 @@ static enum sf_err collection_of_row(struct sf_sql_stmt *stmt, struct sf_arena *
     enum sf_err err = col_message(stmt, 9, &searchfabric__v1__descriptor_options__descriptor, arena,
                                   diag, &row->options);
     if (err == SF_OK)
-        err = col_message(stmt, 10, &searchfabric__v1__encryption_policy__descriptor, arena, diag,
-                          &row->encryption);
+        err = col_encryption(stmt, 10, arena, diag, &row->encryption);
     if (err == SF_OK)
         err = col_message(stmt, 11, &searchfabric__v1__approx_stats__descriptor, arena, diag,
                           &row->approx_stats);

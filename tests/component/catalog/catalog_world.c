@@ -21,8 +21,11 @@ static struct wire *wire_of(struct sf_store *store)
 /* One put; false when the wire is cut before it. */
 static enum sf_err apply_one(struct wire *wire, const struct sf_put *put, struct sf_etag *out_etag)
 {
-    if (atomic_load(&wire->applied) >= atomic_load(&wire->cut_after))
+    if (atomic_load(&wire->applied) >= atomic_load(&wire->cut_after)) {
         atomic_store(&wire->dead, true);
+        if (wire->w->catalog != NULL)
+            sf_catalog_drain(wire->w->catalog); /* the process is dying: nothing waits for ever */
+    }
     if (atomic_load(&wire->dead))
         return SF_ERR_UNAVAILABLE;
     struct sf_put copy = *put;
@@ -168,6 +171,7 @@ struct world *world_new(bool exclusive)
     w->truth = sf_memory_store_new_inline();
     w->wire = (struct wire){.base = {.vtable = &wire_vtable, .exclusive = exclusive},
                             .backend = w->truth,
+                            .w = w,
                             .cut_after = UINT64_MAX};
     assert_int_equal(sf_catalog_projection_open(NULL, NULL, &w->diag, &w->sql), SF_OK);
     sf_clock_manual_init(&w->clock, WORLD_UNIX_MS, 1000000000);

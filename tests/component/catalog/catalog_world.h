@@ -16,10 +16,13 @@
 #define WORLD_UNIX_MS INT64_C(1767225600000)
 #define WORLD_TSO     (UINT64_C(1767225600000) << 18)
 
+struct world;
+
 /* A store that applies puts one by one and can be cut. */
 struct wire {
     struct sf_store base;       /* what the catalog holds */
     struct sf_store *backend;   /* the truth */
+    struct world *w;            /* whose catalog dies with the wire */
     _Atomic uint64_t applied;   /* puts applied since wire_reset */
     _Atomic uint64_t cut_after; /* dies once so many are applied; UINT64_MAX = never */
     _Atomic uint64_t gets;      /* reads */
