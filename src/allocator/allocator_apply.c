@@ -33,18 +33,7 @@
 #include "base/pb.h"
 
 #define ADMISSION_METHOD "/searchfabric.v1.CatalogControlPrivateService/GetCollectionAdmissionState"
-#define PAUSE_BASE_MS    5
-#define PAUSE_MAX_MS     500
 #define SPACE_LOW        (UINT64_C(1) << 32) /* ids left below which a collection is warned about */
-
-/* Pause before try `tries` (1, 2, ...): exponential, with full jitter over its upper half. */
-static int64_t pause_ms(struct sf_alloc_shard *shard, unsigned tries)
-{
-    int64_t top = (int64_t)PAUSE_BASE_MS << (tries < 8 ? tries : 8);
-    if (top > PAUSE_MAX_MS)
-        top = PAUSE_MAX_MS;
-    return top / 2 + (int64_t)sf_rng_below(&shard->rng, (uint64_t)top / 2 + 1);
-}
 
 /* ---- the group's members ---- */
 
@@ -131,7 +120,7 @@ void sf_alloc_group_again(struct sf_alloc_lane *lane, void (*resume)(struct sf_a
     }
     g->resume = resume;
     sf_timer_init(&g->timer, lane->shard->loop, group_pause_over);
-    sf_timer_start(&g->timer, pause_ms(lane->shard, g->tries));
+    sf_timer_start(&g->timer, sf_alloc_pause_ms(lane->shard, g->tries));
 }
 
 void sf_alloc_group_start(struct sf_alloc_lane *lane)
@@ -163,166 +152,6 @@ void sf_alloc_group_start(struct sf_alloc_lane *lane)
         group_add(g, op);
     }
     sf_alloc_group_resolve(lane);
-}
-
-/* ---- settle: one member's own replay-success object ---- */
-
-static void settle_send(struct sf_alloc_op *op);
-
-/* True when the plan holds an explicit item: then a lost record would meet its own burn. */
-static bool op_has_explicit(const struct sf_alloc_op *op)
-{
-    return op->request.shape != SF_PLAN_ISSUE_ONLY;
-}
-
-/* `record` stands under op's key: answers, remembers, and no longer carries it on. */
-static void op_settled(struct sf_alloc_op *op, const sf_replay_record *record, bool fresh)
-{
-    struct sf_buf packed = {0};
-
-    sf_alloc_pending_del(op->lane, op->key);
-    sf_alloc_record_answer(record, &packed);
-    sf_alloc_answer_put(op->shard, op->key, record->payload_fingerprint, sf_buf_view(&packed));
-    if (fresh) {
-        atomic_fetch_add(&op->shard->counters.allocations, 1);
-        atomic_fetch_add(&op->shard->counters.ids_issued, op->request.issue_count);
-        if (op->gap > 0)
-            sf_alloc_count_burned(op, SF_BURN_EXPLICIT_GAP, op->gap);
-    }
-    sf_alloc_op_stand(op, record->payload_fingerprint, sf_buf_view(&packed), fresh);
-    sf_buf_fini(&packed);
-}
-
-static void settle_pause_over(struct sf_timer *timer)
-{
-    settle_send(SF_CONTAINER_OF(timer, struct sf_alloc_op, timer));
-}
-
-/* The put is in doubt or was not applied: the same again, a bounded number of times. */
-static void settle_again(struct sf_alloc_op *op)
-{
-    if (++op->tries >= SF_LIMIT_ALLOC_TRIES) {
-        if (!op_has_explicit(op)) /* else the record is carried on until it stands */
-            sf_alloc_count_burned(op, SF_BURN_NOT_DURABLE, op->request.item_count);
-        sf_alloc_op_unavailable(op, true, "the result could not be made durable");
-        return;
-    }
-    sf_timer_init(&op->timer, op->shard->loop, settle_pause_over);
-    sf_timer_start(&op->timer, pause_ms(op->shard, op->tries));
-}
-
-/* Something stands under op's key: that is the answer, whoever wrote it. */
-static void read_back_done(struct sf_get *get)
-{
-    struct sf_alloc_op *op = SF_CONTAINER_OF(get, struct sf_alloc_op, get);
-    sf_replay_record *record = NULL;
-
-    if (get->err != SF_OK) {
-        settle_again(op);
-        return;
-    }
-    struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
-    struct sf_diag *diag = sf_call_diag(op->call);
-    if (sf_alloc_record_decode(sf_buf_view(&get->body), op->key, arena, diag, &record) != SF_OK) {
-        sf_alloc_op_refuse(op);
-    } else {
-        /* key, epoch and state version name one apply, whoever wrote its object */
-        bool own = record->allocation_epoch == op->record->allocation_epoch &&
-                   record->allocator_state_version == op->record->allocator_state_version;
-        if (!own)
-            sf_alloc_count_burned(op, SF_BURN_LOST_RACE, op->request.item_count);
-        op_settled(op, record, own);
-    }
-    sf_arena_destroy(arena);
-}
-
-static void read_back(struct sf_alloc_op *op)
-{
-    sf_buf_clear(&op->get.body);
-    op->get.key = sf_buf_view(&op->object_key);
-    op->get.loop = op->shard->loop;
-    op->get.done = read_back_done;
-    sf_store_get(op->shard->allocator->deps.store, &op->get);
-}
-
-/* What became of the put of op's object, in the group's batch or on its own. */
-static void settle_result(struct sf_alloc_op *op, enum sf_err err)
-{
-    if (err != SF_OK && op_has_explicit(op) && !SF_MUTANT(alloc_trim_unproved))
-        sf_alloc_pending_add(op->lane, op->record);
-    if (SF_MUTANT(alloc_ack_unproved) && (err == SF_ERR_AMBIGUOUS || err == SF_ERR_UNAVAILABLE))
-        err = SF_OK;
-    if (SF_MUTANT(alloc_412_answers_own) && err == SF_ERR_PRECONDITION)
-        err = SF_OK;
-    switch (err) {
-    case SF_OK:
-        op_settled(op, op->record, true);
-        break;
-    case SF_ERR_PRECONDITION:
-        read_back(op);
-        break;
-    case SF_ERR_AMBIGUOUS:
-    case SF_ERR_UNAVAILABLE:
-    case SF_ERR_CANCELLED_STAGE:
-        settle_again(op);
-        break;
-    default:
-        sf_diag_set(sf_call_diag(op->call), SF_INTERNAL, "the replay object was refused: %s",
-                    sf_err_info(err)->name);
-        sf_alloc_op_refuse(op);
-    }
-}
-
-static void settle_done(struct sf_batch *batch)
-{
-    struct sf_alloc_op *op = SF_CONTAINER_OF(batch, struct sf_alloc_op, batch);
-    settle_result(op, op->put.err);
-}
-
-/* A put that creates op's object and nothing else. */
-static void op_put_fill(struct sf_alloc_op *op, struct sf_put *put)
-{
-    *put = (struct sf_put){.key = sf_buf_view(&op->object_key),
-                           .body = sf_buf_view(&op->body),
-                           .cond = SF_MUTANT(alloc_replay_overwrites) ? SF_PUT_ANY : SF_PUT_ABSENT};
-}
-
-static void settle_send(struct sf_alloc_op *op)
-{
-    op_put_fill(op, &op->put);
-    op->batch = (struct sf_batch){
-        .puts = &op->put, .count = 1, .loop = op->shard->loop, .done = settle_done};
-    sf_store_submit(op->shard->allocator->deps.store, &op->batch);
-}
-
-/* Encodes op's record once; the bytes and their attempt id stay for every repeat. */
-static void op_encode(struct sf_alloc_op *op)
-{
-    char attempt[SF_ATTEMPT_ID_BYTES];
-
-    sf_buf_clear(&op->body);
-    sf_attempts_next(op->shard->allocator->deps.attempts, attempt);
-    sf_alloc_record_encode(op->record, attempt, &op->body);
-}
-
-/* The key is pending in the state in hand: finishes that apply first, then op is answered from it.
- */
-static void op_finish_pending(struct sf_alloc_op *op, const struct sf_alloc_pending *pending)
-{
-    ProtobufCMessage *message = NULL;
-    enum sf_err err = sf_pb_unpack(&searchfabric__v1__allocator_replay_success_object__descriptor,
-                                   sf_buf_view(&pending->record), sf_call_arena(op->call),
-                                   sf_call_diag(op->call), &message);
-
-    op->phase = SF_OP_SETTLING;
-    if (err != SF_OK) {
-        sf_alloc_op_refuse(op);
-        return;
-    }
-    op->record = (sf_replay_record *)message;
-    op->tries = 0;
-    op_encode(op);
-    settle_send(op);
 }
 
 /* ---- resolve ---- */
@@ -359,7 +188,7 @@ static void lookup_done(struct sf_get *get)
     if (sf_alloc_record_decode(sf_buf_view(&get->body), op->key, arena, diag, &record) != SF_OK)
         sf_alloc_op_refuse(op);
     else
-        op_settled(op, record, false);
+        sf_alloc_op_settled(op, record, false);
     sf_arena_destroy(arena);
     read_finished(lane);
 }
@@ -380,7 +209,7 @@ static void member_resolve(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
         sf_alloc_replay_key(op->key, &op->object_key);
     if (pending != NULL && !SF_MUTANT(alloc_resolve_skips_pending)) {
         sf_alloc_group_remove(lane, op->index);
-        op_finish_pending(op, pending);
+        sf_alloc_settle_pending(op, pending);
         return;
     }
     op->phase = SF_OP_READING;
@@ -557,9 +386,9 @@ static void group_stands(struct sf_alloc_lane *lane, bool batch_was_whole)
         op->phase = SF_OP_SETTLING;
         op->tries = 0;
         if (batch_was_whole)
-            settle_result(op, g->puts[put++].err);
+            sf_alloc_settle_result(op, g->puts[put++].err);
         else
-            settle_send(op);
+            sf_alloc_settle_send(op);
     }
     group_compact(g);
     sf_alloc_lane_rest(lane);
@@ -645,7 +474,7 @@ static bool member_plan(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
             const struct sf_plan_item *last = &op->request.items[op->request.item_count - 1];
             op->gap = last->doc_id - before.next - (op->request.item_count - 1);
             op->phase = SF_OP_PLANNED;
-            op_encode(op);
+            sf_alloc_op_encode(op);
             return true;
         }
         after->mark = before;
@@ -672,9 +501,9 @@ static void group_write(struct sf_alloc_lane *lane, size_t planned)
         struct sf_alloc_op *op = g->ops[i];
         if (op->phase != SF_OP_PLANNED)
             continue;
-        if (op_has_explicit(op))
+        if (sf_alloc_op_has_explicit(op))
             fresh[fresh_count++] = op->record;
-        op_put_fill(op, &g->puts[n]);
+        sf_alloc_op_put_fill(op, &g->puts[n]);
         g->puts[n].stage = 1;
         g->puts[n].command = (uint32_t)n;
         n++;

@@ -4,9 +4,11 @@
  *   allocator_service.c  RPC in and out, drain, statistics, metrics and log
  *   allocator_rules.c    pure decisions (allocator_rules.h)
  *   allocator_state.c    memory: shards, lanes, requests that join, remembered answers
- *   allocator_apply.c    a group's way: resolve, admit, plan, write, settle
+ *   allocator_apply.c    a group's way: resolve, admit, plan, write
+ *   allocator_settle.c   one request's own replay-success object
  *   allocator_store.c    durable objects: build, encode, decode, compare
  *   allocator_recover.c  load of a lane: read, ownership, roll-forward
+ *   allocator_verify.c   reconciliation after a restore, for the operator
  *
  * One shard a loop; everything in a shard is touched on its loop only, but where marked otherwise.
  */
@@ -357,6 +359,34 @@ void sf_alloc_roll_free(struct sf_alloc_group *group);
 
 /* Drops a member without answering it (it is settling or answered). */
 void sf_alloc_group_remove(struct sf_alloc_lane *lane, size_t index);
+
+/* ---- allocator_settle.c ---- */
+
+/* Pause before try `tries` (1, 2, ...): exponential, with full jitter over its upper half. */
+int64_t sf_alloc_pause_ms(struct sf_alloc_shard *shard, unsigned tries);
+
+/* True when the plan holds an explicit item: then a lost record would meet its own burn. */
+bool sf_alloc_op_has_explicit(const struct sf_alloc_op *op);
+
+/* Encodes op's record once; the bytes and their attempt id stay for every repeat. */
+void sf_alloc_op_encode(struct sf_alloc_op *op);
+
+/* A put that creates op's object and nothing else. */
+void sf_alloc_op_put_fill(struct sf_alloc_op *op, struct sf_put *put);
+
+/* What became of the put of op's object, in the group's batch or on its own. */
+void sf_alloc_settle_result(struct sf_alloc_op *op, enum sf_err err);
+
+/* Sends the put of op's object on its own. */
+void sf_alloc_settle_send(struct sf_alloc_op *op);
+
+/* The key is pending in the state in hand: finishes that apply first, then op is answered from it.
+ */
+void sf_alloc_settle_pending(struct sf_alloc_op *op, const struct sf_alloc_pending *pending);
+
+/* `record` stands under op's key: answers, remembers, and no longer carries it on. `fresh`: it is
+ * the result of op's own apply. */
+void sf_alloc_op_settled(struct sf_alloc_op *op, const sf_replay_record *record, bool fresh);
 
 /* ---- allocator_recover.c ---- */
 

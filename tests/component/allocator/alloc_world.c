@@ -324,6 +324,14 @@ void allocate(struct process *p, struct result *result, const char *key, const u
     call_run(p, result, &(struct call_spec){.key = key, .items = items, .count = count});
 }
 
+void allocate_ok(struct process *p, struct result *result, const char *key, const uint64_t *items,
+                 size_t count)
+{
+    allocate(p, result, key, items, count);
+    if (result->diag.err != SF_OK)
+        fail_msg("%s: %s", key, result->diag.message);
+}
+
 void result_fini(struct result *result)
 {
     sf_buf_fini(&result->packed);
@@ -358,6 +366,13 @@ void expect_detail(const struct result *r, const char *key, const char *value)
     if (have == NULL)
         fail_msg("no detail %s", key);
     assert_string_equal(have, value);
+}
+
+void expect_same(const struct result *a, const struct result *b)
+{
+    assert_int_equal(b->diag.err, SF_OK);
+    assert_true(a->packed.len > 0);
+    assert_true(sf_view_equal(sf_buf_view(&a->packed), sf_buf_view(&b->packed)));
 }
 
 /* ---- the store ---- */

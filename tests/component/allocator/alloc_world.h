@@ -124,12 +124,18 @@ void world_finish(struct world *w, struct result *result);
 void allocate(struct process *p, struct result *result, const char *key, const uint64_t *items,
               size_t count);
 
+/* The same; fails the test unless it succeeds. */
+void allocate_ok(struct process *p, struct result *result, const char *key, const uint64_t *items,
+                 size_t count);
+
 void result_fini(struct result *result);
 
 /* Expectations. */
 void expect_ids(const struct result *result, const uint64_t *ids, size_t count);
 void expect_err(const struct result *result, enum sf_err err);
 void expect_detail(const struct result *result, const char *key, const char *value);
+/* Both succeeded with the same bytes. */
+void expect_same(const struct result *a, const struct result *b);
 #define EXPECT_IDS(result, ...) expect_ids((result), PLAN(__VA_ARGS__))
 
 /* The state object of (NS, collection), verified, or NULL when absent; in `arena`. */

@@ -46,13 +46,6 @@ static void start_at(struct world *w, uint64_t next)
     w->facts.etag = etag;
 }
 
-static void run_ok(struct process *p, const char *key, const uint64_t *items, size_t count)
-{
-    allocate(p, &r, key, items, count);
-    if (r.diag.err != SF_OK)
-        fail_msg("%s", r.diag.message);
-}
-
 static void test_issue_explicit_mixed(void **state)
 {
     struct world *w = *state;
@@ -385,13 +378,6 @@ static void test_grants_come_before_everything(void **state)
 
 /* ---- replay ---- */
 
-static void same_answer(const struct result *a, const struct result *b)
-{
-    assert_int_equal(b->diag.err, SF_OK);
-    assert_true(a->packed.len > 0);
-    assert_true(sf_view_equal(sf_buf_view(&a->packed), sf_buf_view(&b->packed)));
-}
-
 static void test_replay_is_verbatim(void **state)
 {
     struct world *w = *state;
@@ -423,7 +409,7 @@ static void test_replay_is_verbatim(void **state)
             p = world_start(w);
         }
         allocate(p, &r2, "k", PLAN(3, ISSUE));
-        same_answer(&r, &r2);
+        expect_same(&r, &r2);
         assert_int_equal(w->ccs_reads, reads);
         assert_int_equal(script_store_counts(w->script).state_puts, puts);
     }
@@ -439,7 +425,7 @@ static void test_replay_is_verbatim(void **state)
     allocate(p, &r2, "k3", PLAN(ISSUE));
     expect_err(&r2, SF_RESOURCE_NOT_FOUND);
     allocate(p, &r2, "k", PLAN(3, ISSUE));
-    same_answer(&r, &r2);
+    expect_same(&r, &r2);
     assert_string_equal(world_next(w), "6");
 }
 
@@ -459,7 +445,7 @@ static void test_many_equal_requests_at_once(void **state)
         world_finish(w, &many[i]);
     EXPECT_IDS(&many[0], 0, 7);
     for (int i = 1; i < N; i++)
-        same_answer(&many[0], &many[i]);
+        expect_same(&many[0], &many[i]);
     assert_string_equal(world_next(w), "8");
     assert_int_equal(world_replay_count(w), 1);
     for (int i = 0; i < N; i++)
@@ -485,7 +471,7 @@ static void test_another_payload_conflicts(void **state)
         allocate(p, &r2, "k", PLAN(ISSUE, 5));
         expect_err(&r2, SF_IDEMPOTENCY_CONFLICT);
         allocate(p, &r2, "k", PLAN(ISSUE, 5, ISSUE));
-        same_answer(&r, &r2);
+        expect_same(&r, &r2);
         world_kill(p);
         p = world_start(w);
     }
@@ -619,7 +605,7 @@ static void test_receipt_of_a_call(void **state)
     Searchfabric__V1__AllocatorReceiptClaims *claims = NULL;
     struct sf_diag diag;
 
-    run_ok(&w->processes[0], "k1", PLAN(ISSUE, 12, ISSUE));
+    allocate_ok(&w->processes[0], &r, "k1", PLAN(ISSUE, 12, ISSUE));
     struct sf_receipt_expected e = {
         .identity_hash_hex = "64edaa3fb9310e98cdb183cddbf156d9964a05c017fa7f8ee3c262909fa36759",
         .client_id = "gw-1",
@@ -673,134 +659,6 @@ static void test_collections_are_apart(void **state)
     sf_arena_destroy(arena);
 }
 
-/* ---- the catalog ---- */
-
-static void test_admission_reads(void **state)
-{
-    struct world *w = *state;
-    struct process *p = &w->processes[0];
-    SF_PROVES("ALLOC-4.2-01", "ALLOC-4.1-11", "ALLOC-7.1-07", "ALLOC-4.1-12", "ALLOC-2.1-11",
-              "ALLOC-4.1-01", "ALLOC-4.2-03");
-
-    run_ok(p, "a", PLAN(ISSUE));
-    EXPECT_IDS(&r, 0);
-    run_ok(p, "b", PLAN(ISSUE));
-    assert_int_equal(w->ccs_reads, 2); /* one for every fresh request, confirmed the second time */
-    assert_int_equal(w->ccs_not_modified, 1);
-    w->facts.etag = "etag-2";
-    w->facts.token = "tok-2";
-    run_ok(p, "c", PLAN(ISSUE));
-    assert_string_equal(r.token, "tok-2");
-    assert_int_equal(w->ccs_not_modified, 1);
-    w->facts.binding_revision = 2; /* the other half of the validator */
-    run_ok(p, "d", PLAN(ISSUE));   /* a name bound anew selects no other state */
-    EXPECT_IDS(&r, 3);
-    assert_int_equal(w->ccs_not_modified, 1);
-    run_ok(p, "e", PLAN(ISSUE));
-    assert_int_equal(w->ccs_not_modified, 2);
-    /* a snapshot without validator serves once and is asked for again */
-    w->facts.etag = "";
-    run_ok(p, "f", PLAN(ISSUE));
-    run_ok(p, "g", PLAN(ISSUE));
-    w->facts.token = "tok-3";
-    run_ok(p, "h", PLAN(ISSUE));
-    assert_string_equal(r.token, "tok-3");
-    assert_int_equal(w->ccs_not_modified, 2);
-    assert_int_equal(w->ccs_reads, 8);
-}
-
-static void test_catalog_gone(void **state)
-{
-    struct world *w = *state;
-    struct process *p = &w->processes[0];
-    SF_PROVES("ALLOC-4.1-13", "ALLOC-4.2-04", "ALLOC-2.1-04");
-
-    run_ok(p, "a", PLAN(ISSUE));
-    w->facts.down = true; /* rich local state, warm facts: still not admitted */
-    allocate(p, &r2, "b", PLAN(ISSUE));
-    expect_err(&r2, SF_CATALOG_UNAVAILABLE);
-    expect_detail(&r2, "catalog_unavailable_reason", "admission_facts_unavailable");
-    allocate(p, &r2, "a", PLAN(ISSUE));
-    same_answer(&r, &r2);
-    w->facts.down = false;
-    w->facts.lifecycle = 2;
-    w->facts.etag = "etag-2";
-    allocate(p, &r2, "b", PLAN(ISSUE));
-    expect_err(&r2, SF_RESOURCE_NOT_FOUND);
-    world_kill(p);
-    p = world_start(w);
-    allocate(p, &r2, "a", PLAN(ISSUE));
-    same_answer(&r, &r2);
-}
-
-static void test_drop_race(void **state)
-{
-    struct world *w = *state;
-    struct process *p = &w->processes[0];
-    SF_PROVES("ALLOC-4.1-14");
-    struct result many[40] = {{0}};
-    unsigned admitted = 0;
-
-    /* a stream of requests, a few at a time; the collection is dropped while some are under way */
-    for (int i = 0; i < 40; i++) {
-        char key[8];
-        (void)snprintf(key, sizeof(key), "k%d", i);
-        call_start(p, &many[i],
-                   &(struct call_spec){.key = key, .items = &(uint64_t){ISSUE}, .count = 1});
-        if (i % 4 == 3) {
-            w->facts.hold = true;
-            manual_loop_run(&w->loop); /* the read is asked for */
-            if (i == 19) {
-                w->facts.lifecycle = 2;
-                w->facts.etag = "etag-dropped";
-            }
-            world_ccs_release(w); /* and answered with the facts of now */
-            manual_loop_run(&w->loop);
-        }
-    }
-    for (int i = 0; i < 40; i++) {
-        world_finish(w, &many[i]);
-        if (i < 16)
-            expect_err(&many[i], SF_OK);
-        else
-            expect_err(&many[i], SF_RESOURCE_NOT_FOUND);
-        admitted += many[i].diag.err == SF_OK;
-        result_fini(&many[i]);
-    }
-    assert_int_equal(admitted, 16);
-    assert_string_equal(world_next(w), "16");
-}
-
-static void test_one_admission_read_for_a_group(void **state)
-{
-    struct world *w = *state;
-    struct process *p = &w->processes[0];
-    enum { N = 32 };
-    struct result *many = calloc(N, sizeof(*many));
-    assert_non_null(many);
-
-    run_ok(p, "first", PLAN(ISSUE));
-    script_store_reset_counts(w->script);
-    unsigned reads = w->ccs_reads;
-    for (int i = 0; i < N; i++) {
-        char key[16];
-        (void)snprintf(key, sizeof(key), "k%d", i);
-        call_start(p, &many[i],
-                   &(struct call_spec){.key = key, .items = &(uint64_t){ISSUE}, .count = 1});
-    }
-    for (int i = 0; i < N; i++) {
-        world_finish(w, &many[i]);
-        assert_int_equal(many[i].diag.err, SF_OK);
-        assert_int_equal(many[i].ids[0], i + 1); /* in the order of arrival */
-    }
-    assert_int_equal(w->ccs_reads, reads + 1);
-    assert_int_equal(script_store_counts(w->script).state_puts, 1);
-    assert_int_equal(script_store_counts(w->script).replay_puts, N);
-    for (int i = 0; i < N; i++)
-        result_fini(&many[i]);
-    free(many);
-}
-
 /* ---- properties ---- */
 
 static void test_random_plans_stay_unique(void **state)
@@ -851,132 +709,6 @@ static void test_random_plans_stay_unique(void **state)
     assert_true(top > 500);
 }
 
-/* ---- metrics and log ---- */
-
-#define KIND "client_kind=\"CLIENT_KIND_ES_WRITE_GATEWAY\""
-
-static void test_metrics(void **state)
-{
-    struct world *w = *state;
-    struct process *p = &w->processes[0];
-    SF_PROVES("ALLOC-14-01", "ALLOC-14-02", "ALLOC-14-03", "ALLOC-14-04", "ALLOC-14-05",
-              "ALLOC-14-08", "ALLOC-14-09", "ALLOC-14-10", "ALLOC-14-11", "ALLOC-13.3-03");
-
-    run_ok(p, "a", PLAN(ISSUE, ISSUE, ISSUE));
-    run_ok(p, "b", PLAN(10, 11, 12));
-    run_ok(p, "c", PLAN(ISSUE, 20, ISSUE));
-    run_ok(p, "c", PLAN(ISSUE, 20, ISSUE));
-    allocate(p, &r, "c", PLAN(ISSUE));
-    expect_err(&r, SF_IDEMPOTENCY_CONFLICT);
-    allocate(p, &r, "d", PLAN(0));
-    expect_err(&r, SF_VERSION_CONFLICT);
-    allocate(p, &r, "", PLAN(0));
-    expect_err(&r, SF_INVALID_ARGUMENT);
-    static const char *const lines[] = {
-        "searchfabric_id_allocator_requests_total{" KIND
-        ",result=\"ok\",plan_shape=\"issue_only\"} 1",
-        "searchfabric_id_allocator_requests_total{" KIND
-        ",result=\"ok\",plan_shape=\"explicit_only\"} 1",
-        "searchfabric_id_allocator_requests_total{" KIND ",result=\"ok\",plan_shape=\"mixed\"} 1",
-        "searchfabric_id_allocator_requests_total{" KIND
-        ",result=\"replay_ok\",plan_shape=\"mixed\"} 1",
-        "searchfabric_id_allocator_requests_total{" KIND
-        ",result=\"sf_idempotency_conflict\",plan_shape=\"issue_only\"} 1",
-        "searchfabric_id_allocator_requests_total{" KIND
-        ",result=\"sf_version_conflict\",plan_shape=\"explicit_only\"} 1",
-        "searchfabric_id_allocator_requests_total{" KIND
-        ",result=\"sf_invalid_argument\",plan_shape=\"invalid\"} 1",
-        "searchfabric_id_allocator_latency_ms_count{" KIND ",plan_shape=\"mixed\"} 2",
-        "searchfabric_id_allocator_latency_ms_count{" KIND ",plan_shape=\"invalid\"} 1",
-        /* 3 + 2 + 2 + 1 issued, 3 + 1 + 1 + 1 explicit */
-        "searchfabric_id_allocator_plan_items_total{" KIND ",item_kind=\"issue\"} 8",
-        "searchfabric_id_allocator_plan_items_total{" KIND ",item_kind=\"explicit_doc_id\"} 6",
-        "searchfabric_id_allocator_replay_total{classification=\"original\"} 3",
-        "searchfabric_id_allocator_replay_total{classification=\"replay_same_payload\"} 1",
-        "searchfabric_id_allocator_replay_total{classification=\"replay_conflict\"} 1",
-        "searchfabric_id_allocator_ccs_dependency_latency_ms_count 4",
-        "searchfabric_id_allocator_state_conflict_retry_total 0"};
-    for (size_t i = 0; i < SF_ARRAY_LEN(lines); i++)
-        if (!metrics_have(p, lines[i])) {
-            struct sf_buf text = {0};
-            sf_metrics_render(p->metrics, &text);
-            sf_buf_append(&text, "", 1);
-            print_message("%s", (char *)text.data);
-            sf_buf_fini(&text);
-            fail_msg("missing: %s", lines[i]);
-        }
-}
-
-/* The log lines of one call, in a static buffer. */
-static const char *logged_call(struct process *p, const char *key, const uint64_t *items,
-                               size_t count)
-{
-    static char text[65536];
-    char path[] = "/tmp/sf-alloc-log-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    (void)unlink(path);
-
-    sf_log_set_fd(fd);
-    allocate(p, &r, key, items, count);
-    sf_log_set_fd(-1);
-    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
-    assert_true(n >= 0);
-    text[n] = '\0';
-    (void)close(fd);
-    return text;
-}
-
-static void test_log_record(void **state)
-{
-    struct world *w = *state;
-    struct process *p = &w->processes[0];
-    SF_PROVES("ALLOC-14-12", "ALLOC-14-13", "ALLOC-14-14", "ALLOC-14-15", "ALLOC-14-16",
-              "ALLOC-14-17", "ALLOC-14-18", "ALLOC-14-19", "ALLOC-14-20", "ALLOC-14-21");
-    static const char *const always[] = {
-        "alloc_request",
-        "identity_hash=64edaa3fb9310e98cdb183cddbf156d9964a05c017fa7f8ee3c262909fa36759",
-        "client_id=gw-1",
-        "client_kind=CLIENT_KIND_ES_WRITE_GATEWAY",
-        "namespace_id=7",
-        "collection_id=9",
-        "route_intent=1"};
-
-    const char *text = logged_call(p, "key-a", PLAN(ISSUE, 777123, ISSUE));
-    const char *refused[] = {
-        "plan_shape=mixed",      "issue_item_count=2",         "explicit_item_count=1",
-        "idempotency_key=key-a", "replay_classification=none", "result=sf_too_many_operations",
-        "ccs_etag=etag-1"};
-    for (size_t i = 0; i < SF_ARRAY_LEN(always); i++)
-        assert_non_null(strstr(text, always[i]));
-    for (size_t i = 0; i < SF_ARRAY_LEN(refused); i++)
-        assert_non_null(strstr(text, refused[i]));
-    assert_null(strstr(text, "777123 "));
-    text = logged_call(p, "key-b", PLAN(ISSUE, ISSUE));
-    assert_non_null(strstr(text, "replay_classification=original"));
-    assert_non_null(strstr(text, "ccs_etag=etag-1"));
-    assert_non_null(strstr(text, "ccs_read=true"));
-    text = logged_call(p, "key-b", PLAN(ISSUE, ISSUE));
-    assert_non_null(strstr(text, "replay_classification=replay_same_payload"));
-    assert_non_null(strstr(text, "ccs_read=false"));
-    assert_null(strstr(text, "etag-1"));
-    text = logged_call(p, "key-b", PLAN(ISSUE));
-    assert_non_null(strstr(text, "replay_classification=replay_conflict"));
-
-    /* the size of the record does not grow with the plan */
-    w->facts.max_items = 10000;
-    w->facts.etag = "etag-2";
-    uint64_t *many = calloc(10000, sizeof(*many));
-    assert_non_null(many);
-    for (size_t i = 0; i < 10000; i++)
-        many[i] = ISSUE;
-    size_t small = strlen(logged_call(p, "key-c", many, 1));
-    size_t large = strlen(logged_call(p, "key-d", many, 10000));
-    assert_int_equal(r.count, 10000);
-    assert_true(large <= small + 8);
-    free(many);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -996,13 +728,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_objects, setup, teardown),
         cmocka_unit_test_setup_teardown(test_receipt_of_a_call, setup, teardown),
         cmocka_unit_test_setup_teardown(test_collections_are_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_admission_reads, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_catalog_gone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_drop_race, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_one_admission_read_for_a_group, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random_plans_stay_unique, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_metrics, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_log_record, setup, teardown),
     };
     return SF_RUN_TESTS("alloc_calls", tests);
 }
