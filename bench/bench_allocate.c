@@ -1,15 +1,15 @@
 /*
  * AllocateIds beside raw puts of the same store, in the same run, round by round.
  *
- * one:   `clients` closed loops of fresh one-item issue plans, all on one collection.
- * many:  the same spread over 64 collections.
- * bulk:  plans of 100 issue items on one collection.
- * replay: the same key again and again (answers remembered).
- * peer:  `clients` closed loops that submit one create-only put of a replay object's size: what the
- *        store alone costs. An allocation adds the lookup, the admission read, the receipt, two
- * JSON objects and the shared state write.
+ *   one     closed loops of fresh one-item issue plans, all on one collection
+ *   many    the same spread over 64 collections
+ *   bulk    plans of 100 issue items on one collection
+ *   replay  the same key again and again (answers remembered)
+ *   peer    closed loops that submit one create-only put of a replay object's size
  *
- * Calls go through the in-process channel, so the CPU per operation holds the caller's part too.
+ * The peer is what the store alone costs. An allocation adds the lookup, the admission read, the
+ * receipt, two JSON objects and its share of the state write. Calls go through the in-process
+ * channel, so the CPU per operation holds the caller's part too.
  */
 #include <argp.h>
 #include <ftw.h>

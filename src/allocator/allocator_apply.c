@@ -3,27 +3,28 @@
  *
  *   start -> resolve -> admit -> (load -> resolve) -> plan -> write -> settle
  *
- * resolve  each member is looked up: answers remembered, what is pending in the state in hand, its
- *          replay-success object. What is found is answered and leaves.
- * admit    one conditional read of the admission facts for all members that are left. A refused
- *          collection costs no read of the allocator's state.
- * load     a lane without state in hand reads it and finishes what is pending there
- *          (allocator_recover.c); then every member is looked up again, because another owner may
- *          have finished it meanwhile.
- * plan     plans run in order on a copy of the state. A refusal is told at once if nothing before
- * it moved the copy, else when the write stands, for it speaks of that write's state. write    one
- * batch: the state object by compare-and-swap (stage 0), each member's replay-success object
- * create-only (stage 1). A write that lost or is in doubt: the state is forgotten and loaded again
- * before anything goes on. settle   each member is answered when its own object stands. A doubtful
- * put is repeated, same bytes and condition; an object that is there already is read, and what
- * stands is the answer. Ids of a member whose object was not written are burned: the state moved
- * on.
+ * Resolve: each member is looked up among the answers remembered, in what is pending in the state
+ * in hand, and at its replay-success object. What is found is answered and leaves.
  *
- * Settling members hold up neither the lane nor each other; the lane's next group runs meanwhile
- * and carries their records on in pending_applies until they stand.
+ * Admit: one conditional read of the admission facts for all members that are left. A refused
+ * collection costs no read of the allocator's state.
+ *
+ * Load: a lane without state in hand reads it and finishes what is pending there
+ * (allocator_recover.c); then every member is looked up again, because another owner may have
+ * finished it meanwhile.
+ *
+ * Plan: plans run in order on a copy of the state. A refusal is told at once if nothing before it
+ * moved the copy, else when the write stands, for it speaks of that write's state.
+ *
+ * Write: one batch, the state object by compare-and-swap (stage 0), each member's replay-success
+ * object create-only (stage 1). After a write that lost or is in doubt the state is forgotten and
+ * loaded again before anything goes on.
+ *
+ * Settle: each member is answered when its own object stands (allocator_settle.c). Settling members
+ * hold up neither the lane nor each other; the lane's next group runs meanwhile and carries their
+ * records on in pending_applies until they stand.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "allocator/allocator_priv.h"
 #include "base/limits.h"

@@ -2,8 +2,8 @@
  * Model: a shard holds the lanes of one loop. A request that arrives either joins the one with the
  * same key that is already under way, or leads: it is queued at its lane. A lane runs one group at
  * a time; while it runs, the next one gathers. A lane without requests is idle and may be dropped
- * to make room: all it knows stands in its state object. A closed lane stays, so that a deposed
- * process does not come back by forgetting that it was deposed.
+ * to make room: all it knows stands in its state object. A closed lane leaves last, so that a
+ * deposed process does not come back by forgetting that it was deposed while there is room.
  *
  * When a leader's answer stands, those that joined get the same bytes if their payload is the same,
  * else a conflict. When it is refused nothing stands under the key: equal requests that were there
