@@ -250,14 +250,17 @@ static enum sf_err open_check(struct ingest_call *call, const Searchfabric__V1__
     if (err == SF_OK && has_correlation)
         err = sf_identity_check("open.meta.correlation_id", sf_view_str(meta->correlation_id), 1,
                                 SF_LIMIT_CORRELATION_ID_SCALARS, diag);
+    if (err == SF_OK && meta->_principal_subject_case != 0)
+        err = sf_identity_check("open.meta.principal_subject", sf_view_str(meta->principal_subject),
+                                1, SF_LIMIT_PRINCIPAL_SUBJECT_SCALARS, diag);
     if (err != SF_OK)
         return err;
     if (meta->client_kind == SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_UNSPECIFIED ||
         protobuf_c_enum_descriptor_get_value(&searchfabric__v1__client_kind__descriptor,
                                              (int)meta->client_kind) == NULL) {
-        err = sf_diag_bad_field(diag, "open.meta.client_kind", "unknown_value",
+        (void)sf_diag_bad_field(diag, "open.meta.client_kind", "unknown_value",
                                 "the client's kind is unset or unknown");
-        diag->err = SF_INVALID_ARGUMENT;
+        diag->err = SF_INVALID_ARGUMENT; /* malformed, not merely illegal */
         return diag->err;
     }
     call->arena = sf_arena_new(4096);
