@@ -12,6 +12,7 @@ import hmac
 import json
 import os
 import pathlib
+import queue
 import shutil
 import signal
 import socket
@@ -419,6 +420,71 @@ def plan_request(ref, *items, key=None, kind=ES, client="e2e", route=sf.ID_ALLOC
         else:
             plan.items.add().explicit_doc_id.u64 = item
     return sf.AllocateIdsRequest(meta=meta(key or fresh(), kind, client), collection=ref, route_intent=route, plan=plan)
+
+
+CREATE, INDEX, UPSERT, PATCH, DELETE = (sf.ROW_OP_CREATE, sf.ROW_OP_INDEX, sf.ROW_OP_UPSERT, sf.ROW_OP_PATCH, sf.ROW_OP_DELETE)
+INGEST_ACK, DURABLE = sf.DURABILITY_POLICY_INGEST_ACK, sf.DURABILITY_POLICY_WAL_CHUNK_DURABLE
+ASYNC, VISIBLE = sf.VISIBILITY_POLICY_ASYNC, sf.VISIBILITY_POLICY_WAIT_FOR_VISIBLE
+
+
+def row(doc_id, body=b"", op=CREATE, **more):
+    mutation = sf.RowMutation(op=op, body=body, **more)
+    if doc_id is not None:
+        mutation.doc_id.u64 = doc_id
+    return sf.MutationEntry(row=mutation)
+
+
+def batch(ref, *entries, token="t1", batch_id=None, stream="e2e-stream", receipt=b"", durability=DURABLE, visibility=ASYNC,
+          **more):
+    return sf.MutationBatch(batch_id=batch_id or fresh("b"), stream_identity=stream, collection=ref,
+                            schema_generation_token=token, allocator_receipt=receipt, durability=durability,
+                            visibility=visibility, entries=entries, **more)
+
+
+class Stream:
+    """One StreamMutations call."""
+
+    def __init__(self, api, kind=ES, client="e2e", open_it=True, timeout=60):
+        self.outgoing = queue.Queue()
+        self.call = api.ingest.StreamMutations(iter(self.outgoing.get, None), timeout=timeout)
+        self.opened = None
+        if open_it:
+            self.send_open(meta("", kind, client))
+            self.opened = self.receive().opened
+
+    def send_open(self, request_meta=None):
+        request = sf.StreamMutationsRequest(open=sf.StreamOpen(meta=request_meta))
+        if request_meta is None:
+            request.open.ClearField("meta")
+        self.outgoing.put(request)
+
+    def send(self, one):
+        self.outgoing.put(one if isinstance(one, sf.StreamMutationsRequest) else sf.StreamMutationsRequest(batch=one))
+
+    def receive(self):
+        return next(self.call)
+
+    def put(self, one):
+        """Sends a batch and returns its acknowledgement."""
+        self.send(one)
+        ack = self.receive().ack
+        assert ack.batch_id == one.batch_id and ack.stream_identity == one.stream_identity and ack.collection == one.collection
+        assert ack.HasField("error") == (ack.gate == sf.ACK_GATE_UNSPECIFIED)
+        return ack
+
+    def refused(self, one, code, branch=None, keys=None, **typed):
+        """The batch must be refused exactly so and the stream live on."""
+        ack = self.put(one)
+        assert ack.HasField("error"), f"admitted instead of {code}: {ack}"
+        assert not ack.ranges and not ack.committed_manifest_version
+        return check_error(ack.error, code, branch, keys, **typed)
+
+    def close(self):
+        """Half-close; returns the acknowledgements that were still to come. The call must end with OK."""
+        self.outgoing.put(None)
+        rest = [response.ack for response in self.call]
+        assert self.call.code() == grpc.StatusCode.OK, self.call.code()
+        return rest
 
 
 def ids(answer):
