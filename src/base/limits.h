@@ -75,7 +75,7 @@
 #define SF_LIMIT_ALLOC_PENDING_BYTES (8u << 20)
 #define SF_LIMIT_ALLOC_TRIES         6
 /* Allocator: full request records in the log, per loop and second; the rest is counted. */
-#define SF_LIMIT_ALLOC_LOG_PER_SECOND 20
+#define SF_LIMIT_ALLOC_LOG_PER_SECOND 100
 
 /* Ingest: rows and body bytes of one batch; one document. */
 #define SF_LIMIT_BATCH_ENTRIES  65536

@@ -594,7 +594,17 @@ static void run_owners(struct sim *sim)
 
 int main(int argc, char **argv)
 {
-    static const char *const proves[] = {"ALLOC-5.3-01", "ALLOC-2.3-02", NULL};
+    static const char *const proves[] = {"ALLOC-2.1-03",
+                                         "ALLOC-2.1-04",
+                                         "ALLOC-2.3-02",
+                                         "ALLOC-3.2-03",
+                                         "ALLOC-5.3-01",
+                                         "ALLOC-5.3-05",
+                                         "ALLOC-7.1-05",
+                                         "ALLOC-9-05",
+                                         "ALLOC-9-09",
+                                         "ALLOC-13.1-02",
+                                         NULL};
     static const struct sim_scenario scenarios[] = {
         {.name = "alloc", .area = "alloc", .run = run_alloc, .proves = proves},
         {.name = "alloc_throttled", .area = "alloc", .run = run_throttled},
