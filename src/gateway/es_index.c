@@ -232,9 +232,9 @@ static enum sf_err no_such_index(struct sf_view name, struct sf_diag *diag)
 enum sf_err es_index_resolve(struct sf_es *es, struct es_request *request, struct sf_view name,
                              struct sf_diag *diag, struct es_binding **out_binding)
 {
-    const Searchfabric__V1__CollectionAdmissionState *state;
-    uint64_t namespace_id;
-    uint64_t collection_id;
+    const Searchfabric__V1__CollectionAdmissionState *state = NULL;
+    uint64_t namespace_id = 0;
+    uint64_t collection_id = 0;
     struct es_binding *binding = cache_get(es, name);
 
     if (binding != NULL) {
@@ -255,6 +255,7 @@ enum sf_err es_index_resolve(struct sf_es *es, struct es_request *request, struc
         return no_such_index(name, diag);
     if (err != SF_OK)
         return err;
+    SF_ASSERT(state != NULL); /* the read was unconditional */
     binding = binding_new(state);
     if (binding == NULL)
         return sf_diag_set(diag, SF_ERR_LIMIT, "the schema of the index exceeds its memory");
@@ -345,8 +346,8 @@ enum sf_err es_index_create(struct sf_es *es, struct es_request *request, struct
                             Searchfabric__V1__CollectionSchemaDefinition *definition,
                             struct sf_diag *diag)
 {
-    uint64_t namespace_id;
-    uint64_t collection_id;
+    uint64_t namespace_id = 0;
+    uint64_t collection_id = 0;
 
     enum sf_err err = name_resolve(es, request, name, diag, &namespace_id, &collection_id);
     if (err == SF_OK && collection_id == 0)
@@ -367,12 +368,13 @@ enum sf_err es_index_describe(struct sf_es *es, struct es_request *request, stru
         SEARCHFABRIC__V1__COLLECTION_SCHEMA_DEFINITION__INIT;
     const Searchfabric__V1__CollectionSchemaDefinition *definition = &empty;
     Searchfabric__V1__RequestMeta meta;
-    struct es_binding *binding;
+    struct es_binding *binding = NULL;
     const ProtobufCMessage *message;
 
     enum sf_err err = es_index_resolve(es, request, name, diag, &binding);
     if (err != SF_OK)
         return err;
+    SF_ASSERT(binding != NULL);
     es_meta(es, &meta, "");
     ref.namespace_id = binding->namespace_id;
     ref.collection_id = binding->collection_id;

@@ -104,7 +104,8 @@ static bool refuse(struct mapping *m, const char *type, const char *format, cons
         *m->error = (struct sf_es_error){
             400, type, reason != NULL ? reason : "the mapping exceeds its memory"};
     }
-    return sf_json_fail(&m->json, "refused");
+    (void)sf_json_fail(&m->json, "refused");
+    return false;
 }
 
 static bool refuse_name(struct mapping *m, const char *type, const char *format)
@@ -219,7 +220,7 @@ static bool setting_number(struct mapping *m, const char *text, uint64_t max, ui
 static bool setting_set(struct mapping *m)
 {
     const char *name = strncmp(m->name, "index.", 6) == 0 ? m->name + 6 : m->name;
-    char *text;
+    char *text = NULL;
     uint64_t number;
 
     for (size_t i = 0; i < SF_ARRAY_LEN(settings_kept); i++)
@@ -497,7 +498,7 @@ static bool read_object(struct mapping *m, bool has_properties, unsigned depth)
 
 static bool read_field(struct mapping *m, unsigned depth)
 {
-    char *type;
+    char *type = NULL;
     bool has_properties;
 
     if (sf_json_peek(&m->json) != SF_JSON_OBJECT)
@@ -534,9 +535,9 @@ static bool read_properties(struct mapping *m, unsigned depth)
 
 static bool read_dynamic(struct mapping *m)
 {
-    char *text;
+    char *text = NULL;
 
-    if (!value_text(m, false, &text))
+    if (!value_text(m, false, &text) || text == NULL)
         return false;
     if (strcmp(text, "strict") == 0)
         m->definition->undeclared_fields =

@@ -381,7 +381,7 @@ static void chunk_run(struct write *w, struct write_group *group, uint64_t numbe
     }
     *w->chunks_end = chunk;
     w->chunks_end = &chunk->next;
-    if (chunk_allocate(w, chunk, &realized))
+    if (chunk_allocate(w, chunk, &realized) && realized != NULL)
         chunk_submit(w, chunk, realized);
 }
 

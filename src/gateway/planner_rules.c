@@ -131,7 +131,8 @@ static bool walk_refuse(struct walk *w, const char *violation)
         w->bad_path[len] = '\0';
         w->violation = violation;
     }
-    return sf_json_fail(&w->json, violation);
+    (void)sf_json_fail(&w->json, violation);
+    return false;
 }
 
 /* Appends ".name" to the path; returns the length to go back to. */
