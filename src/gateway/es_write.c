@@ -174,7 +174,7 @@ static void chunk_fail_plan(struct write *w, struct write_chunk *chunk, size_t f
     struct sf_es_error error = sf_es_error_of(diag, w->request->arena);
 
     for (size_t i = 0; i < chunk->count; i++) {
-        if (chunk->plan[i].explicit_id && i < first)
+        if (i < first && chunk->plan[i].explicit_id)
             item_burned(w, chunk, i);
         else
             chunk_result(w, chunk, i)->error = error;
