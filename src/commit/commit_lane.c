@@ -417,6 +417,13 @@ static bool run_unit(struct sf_lane *lane)
     }
     if (!flow_b_open(lane))
         return false;
+    if (!submit->started && !submit->asked_again &&
+        submit->dup->first_admitted_ts > lane->tso_next) {
+        submit->asked_again = true; /* the value in hand was fetched before the batch came */
+        lane->tso_left = 0;
+        want_tso(lane);
+        return false;
+    }
     if (!may_start(lane, submit))
         return true;
     if (!sf_commit_inject(lane->marks.frontier.local_max_commit_ts, lane->tso_next, &commit_ts)) {

@@ -203,6 +203,7 @@ struct sf_submit {
     size_t next_unit;  /* of the cut */
     uint64_t reserved; /* bytes charged to the shard at admission */
     bool started;      /* a slice got its timestamp: no longer refusable */
+    bool asked_again;  /* a timestamp was fetched for it alone */
     bool duplicate;    /* joined an earlier delivery */
     bool admitted;     /* the event was sent */
 };
