@@ -321,6 +321,8 @@ static enum step run_try(struct sf_catalog_command *command)
     default:
         sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
                     "the outcome of the command is not known; retry with the same key");
+        sf_diag_detail(&command->diag, "failing_authority", "catalog");
+        sf_diag_detail(&command->diag, "outcome_unknown", "true");
         return STEP_REFUSE;
     }
 }

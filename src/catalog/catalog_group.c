@@ -430,7 +430,7 @@ static void finish(struct group *group, struct member *member)
 
 static void finish_all(struct group *group)
 {
-    bool ready[GROUP_MAX];
+    bool ready[GROUP_MAX] = {false};
     for (size_t i = 0; i < group->count; i++)
         ready[i] = prepare(group, &group->members[i]);
     submit_outcomes(group, ready);

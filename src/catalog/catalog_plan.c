@@ -393,6 +393,7 @@ static enum sf_err namespace_plan(struct sf_catalog_command *command)
     plan->outcome._namespace_name_allocation_epoch_case =
         SEARCHFABRIC__V1__COMMAND_OUTCOME_OBJECT___NAMESPACE_NAME_ALLOCATION_EPOCH_NAMESPACE_NAME_ALLOCATION_EPOCH;
     plan->outcome.namespace_name_allocation_epoch = epoch;
+    SF_ASSERT(object != NULL);
     struct sf_buf key = {0};
     sf_catalog_key_namespace(&key, namespace_id, object->namespace_revision);
     err = set_object(command, &key, &object->base);
@@ -595,6 +596,7 @@ static enum sf_err collection_plan(struct sf_catalog_command *command)
     if (row == NULL)
         plan->outcome.collection_name_binding_revision =
             command->rows.ns->collection_name_binding_revision + 1;
+    SF_ASSERT(object != NULL);
     struct sf_buf key = {0};
     sf_catalog_key_collection(&key, namespace_id, collection_id, object->descriptor_revision);
     err = set_object(command, &key, &object->base);
@@ -794,6 +796,7 @@ static enum sf_err plan_generation(struct sf_catalog_command *command, uint64_t 
     enum sf_err err = schema_object(command, applied_ts, &object);
     if (err != SF_OK)
         return err;
+    SF_ASSERT(object != NULL);
     struct sf_buf key = {0};
     sf_catalog_key_generation(&key, put->collection->namespace_id, put->collection->collection_id,
                               put->schema_version, put->fence->schema_generation_token);

@@ -197,7 +197,7 @@ static enum sf_err active_generation(struct read *read, struct sf_sql_conn *conn
                                     SF_CATALOG_GENERATION_VERSION, row->active_schema_version, NULL,
                                     arena, diag, out_row);
     if (err == SF_OK && *out_row == NULL)
-        err = sf_diag_set(diag, SF_ERR_CORRUPT, "the active schema generation has no row");
+        return sf_diag_set(diag, SF_ERR_CORRUPT, "the active schema generation has no row");
     return err;
 }
 
@@ -209,6 +209,7 @@ static enum sf_err read_schema(struct read *read, struct sf_sql_conn *conn)
     enum sf_err err = active_generation(read, conn, get->collection, &row);
     if (err != SF_OK)
         return err;
+    SF_ASSERT(row != NULL);
     SF_PB(GetCollectionSchemaResponse) response;
     searchfabric__v1__get_collection_schema_response__init(&response);
     response.schema = sf_catalog_schema_descriptor(row->body, sf_call_arena(read->call));
@@ -226,6 +227,7 @@ static enum sf_err read_sync(struct read *read, struct sf_sql_conn *conn)
     enum sf_err err = active_generation(read, conn, get->collection, &row);
     if (err != SF_OK)
         return err;
+    SF_ASSERT(row != NULL);
     SF_PB(GetSchemaSyncStatusResponse) response;
     searchfabric__v1__get_schema_sync_status_response__init(&response);
     response.state = row->convergence->state;
@@ -281,7 +283,7 @@ static enum sf_err read_admission(struct read *read, struct sf_sql_conn *conn, u
             sf_catalog_sql_collection(conn, namespace_id, collection_id, entry->arena, diag, &row);
     if (err == SF_OK && (ns == NULL || row == NULL))
         err = not_found(diag, "collection");
-    if (err == SF_OK && row->_active_schema_version_case != 0)
+    if (err == SF_OK && row != NULL && row->_active_schema_version_case != 0)
         err = sf_catalog_sql_generation(conn, namespace_id, collection_id,
                                         SF_CATALOG_GENERATION_VERSION, row->active_schema_version,
                                         NULL, entry->arena, diag, &active);
@@ -297,6 +299,7 @@ static enum sf_err read_admission(struct read *read, struct sf_sql_conn *conn, u
         sf_catalog_admission_destroy(entry);
         return err;
     }
+    SF_ASSERT(ns != NULL);
     sf_catalog_admission_respond(read->call, get, entry->state,
                                  ns->collection_name_binding_revision);
     sf_catalog_state_keep(read->catalog, version, entry, ns->collection_name_binding_revision);

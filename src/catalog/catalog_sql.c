@@ -123,6 +123,7 @@ static enum sf_err col_encryption(struct sf_sql_stmt *stmt, int column, struct s
         return SF_OK;
     sf_diag_set(diag, SF_CATALOG_UNAVAILABLE, "a descriptor lost its encryption");
     sf_diag_detail(diag, "catalog_unavailable_reason", "descriptor_integrity");
+    sf_diag_detail(diag, "field", "encryption");
     return SF_CATALOG_UNAVAILABLE;
 }
 
@@ -147,6 +148,7 @@ enum sf_err sf_catalog_sql_shards(struct sf_sql_conn *conn, struct sf_diag *diag
 {
     struct sf_sql_stmt *stmt;
     bool row;
+    *out_count = *out_low_watermark = *out_high_epoch = 0;
     enum sf_err err = sf_sql_prepare(conn,
                                      "SELECT COUNT(*), MIN(watermark), MAX(owner_epoch)"
                                      " FROM catalog_lane_shards WHERE lane_shard >= 0",

@@ -261,5 +261,7 @@ void sf_catalog_refuse(struct sf_call *call, struct sf_diag *diag)
     }
     if (diag->area == NULL)
         sf_diag_area(diag, "catalog");
+    if (diag->err == SF_BACKEND_UNAVAILABLE && sf_diag_get(diag, "failing_authority") == NULL)
+        sf_diag_detail(diag, "failing_authority", "catalog");
     sf_call_fail(call, diag);
 }

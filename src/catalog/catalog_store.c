@@ -144,8 +144,8 @@ bool sf_catalog_segment_of_key(struct sf_view key, uint64_t *out_epoch)
 
 const char *sf_catalog_kind_name(SF_PB(CommandKind) kind)
 {
-    const ProtobufCEnumValue *value =
-        protobuf_c_enum_descriptor_get_value(&searchfabric__v1__command_kind__descriptor, kind);
+    const ProtobufCEnumValue *value = protobuf_c_enum_descriptor_get_value(
+        &searchfabric__v1__command_kind__descriptor, (int)kind);
     return value == NULL ? "UNKNOWN" : value->name + strlen("COMMAND_KIND_");
 }
 
