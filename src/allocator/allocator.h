@@ -71,7 +71,7 @@ void sf_allocator_drain(struct sf_allocator *allocator, sf_allocator_drained_fn 
  * dropped unanswered). NULL is fine. */
 void sf_allocator_destroy(struct sf_allocator *allocator);
 
-/* ---- for the operator, with the allocator stopped or serving other collections ---- */
+/* ---- for the operator (sfctl alloc restore-mark, verify) ---- */
 
 /* Marks the store as restored from a backup at `now_unix_ms`: every allocator state written before
  * is closed (SF_BACKEND_UNAVAILABLE) until it is verified. Waits. Errors: SF_ERR_UNAVAILABLE,

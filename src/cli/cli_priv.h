@@ -54,6 +54,8 @@ int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_collection(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_schema(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv);
+int sf_cli_alloc_restore(struct sf_cli *cli, int argc,
+                         char **argv); /* argv[0]: restore-mark, verify */
 int sf_cli_load(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_rows(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_status(struct sf_cli *cli, int argc, char **argv);

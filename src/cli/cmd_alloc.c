@@ -92,11 +92,14 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
         parse,
         "NAMESPACE/NAME",
         "Allocates document ids. --issue and --explicit may repeat; their order is the "
-        "order of the plan. Ids given are burned whether they are used or not.",
+        "order of the plan. Ids given are burned whether they are used or not. After a restore "
+        "from a backup: alloc restore-mark --help, alloc verify --help.",
         NULL,
         NULL,
         NULL};
     struct alloc_args args = {.cli = cli};
+    if (argc > 1 && (strcmp(argv[1], "restore-mark") == 0 || strcmp(argv[1], "verify") == 0))
+        return sf_cli_alloc_restore(cli, argc - 1, argv + 1);
     args.items = sf_arena_alloc(cli->arena, SF_LIMIT_ALLOC_PLAN_ITEMS *
                                                 sizeof(Searchfabric__V1__AllocationPlanItem *));
     SF_ASSERT(args.items != NULL);

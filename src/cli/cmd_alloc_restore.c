@@ -1,0 +1,143 @@
+/*
+ * `sfctl alloc restore-mark|verify`: what an operator does after a store was restored from a
+ * backup. The mark closes allocator state that is older; a verification reconciles one collection
+ * with its results and opens it again. Both work on the store's folder, with no server running on
+ * it.
+ */
+#include "cli/cli_priv.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "allocator/allocator.h"
+#include "base/rng.h"
+#include "base/text.h"
+
+/* What the command line said. */
+struct restore_args {
+    const char *words[2]; /* DIR, or DIR and NAMESPACE_ID/COLLECTION_ID */
+    const char *reason;   /* of a mark */
+    bool dry_run;         /* a verification changes nothing */
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct restore_args *args = state->input;
+
+    switch (key) {
+    case 'r':
+        args->reason = arg;
+        return 0;
+    case 'n':
+        args->dry_run = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num >= SF_ARRAY_LEN(args->words))
+            return ARGP_ERR_UNKNOWN;
+        args->words[state->arg_num] = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Parses "NAMESPACE_ID/COLLECTION_ID". */
+static bool parse_ref(const char *text, struct sf_collection_ref *out_ref)
+{
+    const char *slash = text == NULL ? NULL : strchr(text, '/');
+
+    return slash != NULL &&
+           sf_parse_u64(sf_view_bytes(text, (size_t)(slash - text)), &out_ref->namespace_id.v) &&
+           sf_parse_u64(sf_view_str(slash + 1), &out_ref->collection_id.v) &&
+           out_ref->namespace_id.v != 0 && out_ref->collection_id.v != 0;
+}
+
+static void attempts_init(struct sf_attempts *attempts)
+{
+    uint64_t process = 0;
+
+    sf_random_bytes(&process, sizeof(process));
+    sf_attempts_init(attempts, process);
+}
+
+static int run_mark(struct sf_cli *cli, struct sf_store *store, const struct restore_args *args)
+{
+    struct sf_attempts attempts;
+    char when[32];
+    int64_t now = sf_clock_unix_ms(sf_clock_system());
+
+    attempts_init(&attempts);
+    enum sf_err err =
+        sf_allocator_restore_mark_wait(store, NULL, &attempts, now, cli->client_id, args->reason);
+    if (err != SF_OK) {
+        sf_diag_set(&cli->diag, err, "the restore mark was not written");
+        return sf_cli_fail(cli, "alloc restore-mark");
+    }
+    sf_cli_format_unix_ms(now, when);
+    if (cli->json)
+        printf("{\"restored_at_unix_ms\":\"%" PRId64 "\"}\n", now);
+    else
+        printf("allocator state older than %s is closed until it is verified\n", when);
+    return SF_CLI_OK;
+}
+
+static int run_verify(struct sf_cli *cli, struct sf_store *store, const struct restore_args *args,
+                      struct sf_collection_ref ref)
+{
+    struct sf_allocator_verification v;
+    struct sf_attempts attempts;
+
+    attempts_init(&attempts);
+    enum sf_err err =
+        sf_allocator_verify_wait(store, NULL, &attempts, sf_clock_unix_ms(sf_clock_system()), ref,
+                                 args->dry_run, &cli->diag, &v);
+    if (err != SF_OK) {
+        (void)sf_cli_fail(cli, "alloc verify");
+        return err == SF_INTERNAL ? SF_CLI_DATA : SF_CLI_UNAVAILABLE;
+    }
+    if (cli->json)
+        printf("{\"state_found\":%s,\"next_before\":\"%s\",\"next_after\":\"%s\","
+               "\"replay_objects\":\"%" PRIu64 "\",\"pending_applies\":\"%" PRIu64
+               "\",\"written\":%s}\n",
+               v.state_found ? "true" : "false", v.next_before, v.next_after, v.replay_objects,
+               v.pending_applies, args->dry_run ? "false" : "true");
+    else
+        printf("next_doc_id %s -> %s, %" PRIu64 " results, %" PRIu64 " unfinished applies%s\n",
+               v.next_before, v.next_after, v.replay_objects, v.pending_applies,
+               args->dry_run ? " (dry run: nothing was changed)" : ", open");
+    return SF_CLI_OK;
+}
+
+int sf_cli_alloc_restore(struct sf_cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"reason", 'r', "TEXT", 0, "restore-mark: why, for the record", 0},
+        {"dry-run", 'n', NULL, 0, "verify: tell and change nothing", 0},
+        {0}};
+    static const struct argp argp = {
+        options,
+        parse,
+        "DIR [NAMESPACE_ID/COLLECTION_ID]",
+        "restore-mark DIR: the embedded store in DIR was restored from a backup; allocator "
+        "state older than now is closed. verify DIR NAMESPACE_ID/COLLECTION_ID: raises the "
+        "collection's next id above every id of a result and opens it. No server may run on DIR.",
+        NULL,
+        NULL,
+        NULL};
+    struct restore_args args = {.reason = ""};
+    struct sf_collection_ref ref = {{0}, {0}};
+    bool verify = strcmp(argv[0], "verify") == 0;
+    struct sf_store *store = NULL;
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0 || args.words[0] == NULL)
+        return sf_cli_usage("alloc %s wants the store's folder", argv[0]);
+    if (verify && !parse_ref(args.words[1], &ref))
+        return sf_cli_usage("alloc verify wants DIR NAMESPACE_ID/COLLECTION_ID");
+    if (!verify && args.words[1] != NULL)
+        return sf_cli_usage("alloc restore-mark wants DIR alone");
+    if (sf_embedded_store_open(args.words[0], &cli->diag, &store) != SF_OK)
+        return sf_cli_fail(cli, verify ? "alloc verify" : "alloc restore-mark");
+    int exit_code = verify ? run_verify(cli, store, &args, ref) : run_mark(cli, store, &args);
+    sf_store_destroy(store);
+    return exit_code;
+}
