@@ -32,6 +32,7 @@ enum option_key {
     OPTION_CHECK = 1000,
     OPTION_ROLE,
     OPTION_DEMO,
+    OPTION_CLOCK,
     OPTION_GRPC_PORT,
     OPTION_ADMIN_PORT,
     OPTION_ES_PORT
@@ -47,6 +48,7 @@ struct arguments {
     long es_port;
     bool check;
     bool demo;
+    bool accept_clock_jump;
 };
 
 static long read_port(struct argp_state *state, const char *text)
@@ -78,6 +80,9 @@ static error_t on_option(int key, char *value, struct argp_state *state)
     case OPTION_DEMO:
         arguments->demo = true;
         return 0;
+    case OPTION_CLOCK:
+        arguments->accept_clock_jump = true;
+        return 0;
     case OPTION_GRPC_PORT:
         arguments->grpc_port = read_port(state, value);
         return 0;
@@ -104,6 +109,8 @@ static const struct argp_option options[] = {
      "Roles of this process, comma separated; this build serves 'all' only", 0},
     {"demo", OPTION_DEMO, NULL, 0,
      "Create the namespace of the Elasticsearch port at start ('demo' unless configured)", 0},
+    {"accept-clock-jump", OPTION_CLOCK, NULL, 0,
+     "Start although the clock is more than a day past the last timestamp window", 0},
     {"grpc-port", OPTION_GRPC_PORT, "PORT", 0, "gRPC (default 7400; 0 = any free port)", 0},
     {"admin-port", OPTION_ADMIN_PORT, "PORT", 0, "Metrics and health (default 7401)", 0},
     {"es-port", OPTION_ES_PORT, "PORT", 0, "Elasticsearch-compatible writes (default 9200)", 0},
@@ -246,8 +253,10 @@ int main(int argc, char **argv)
     }
     block_signals(&signals);
     enum sf_err err = open_log(config, &diag);
+    const struct sf_server_options start = {
+        .config = config, .demo = arguments.demo, .accept_clock_jump = arguments.accept_clock_jump};
     if (err == SF_OK)
-        err = sf_server_start(config, arguments.demo, &diag, &server);
+        err = sf_server_start(&start, &diag, &server);
     if (err != SF_OK) {
         (void)fprintf(stderr, "searchfabricd: %s\n", diag.message);
         sf_config_destroy(config);

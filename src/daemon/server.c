@@ -129,7 +129,9 @@ static enum sf_err start_tso(struct sf_server *server, struct sf_diag *diag)
     const struct sf_oracle_options options = {.store = server->store,
                                               .loop = server->loops[0],
                                               .clock = server->clock,
-                                              .attempts = &server->attempts};
+                                              .attempts = &server->attempts,
+                                              .accept_clock_jump =
+                                                  server->options.accept_clock_jump};
     enum sf_err err = sf_oracle_open(&options, NULL, diag, &server->tso);
 
     if (err == SF_OK)
@@ -142,7 +144,7 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
     const struct sf_service *services[SF_CATALOG_SERVICE_COUNT];
     char path[SF_DATADIR_PATH_BYTES];
 
-    sf_datadir_path(server->dir, "catalog.sqlite", path, sizeof(path));
+    sf_datadir_path(server->dir, "projection.sqlite", path, sizeof(path));
     enum sf_err err = sf_catalog_projection_open(path, NULL, diag, &server->sql);
     if (err != SF_OK)
         return err;
@@ -336,7 +338,7 @@ static enum sf_err start_es(struct sf_server *server, struct sf_diag *diag)
     return err;
 }
 
-enum sf_err sf_server_start(const struct sf_config *config, bool demo, struct sf_diag *diag,
+enum sf_err sf_server_start(const struct sf_server_options *options, struct sf_diag *diag,
                             struct sf_server **out_server)
 {
     static enum sf_err (*const steps[])(struct sf_server *, struct sf_diag *) = {
@@ -346,7 +348,8 @@ enum sf_err sf_server_start(const struct sf_config *config, bool demo, struct sf
     struct sf_server *server = sf_calloc(1, sizeof(*server));
     enum sf_err err = SF_OK;
 
-    server->config = config;
+    server->options = *options;
+    server->config = options->config;
     server->clock = sf_clock_system();
     server->started_unix_ms = sf_clock_unix_ms(server->clock);
     server->started_mono_ms = sf_clock_mono_ms(server->clock);
@@ -355,7 +358,7 @@ enum sf_err sf_server_start(const struct sf_config *config, bool demo, struct sf
         server->states[i] = SF_WORKER_STARTING;
     for (size_t i = 0; err == SF_OK && i < SF_ARRAY_LEN(steps); i++)
         err = steps[i](server, diag);
-    if (err == SF_OK && demo)
+    if (err == SF_OK && options->demo)
         err = create_namespace(server, diag);
     if (err == SF_OK)
         err = start_rpc(server, diag);

@@ -9,9 +9,15 @@
 
 struct sf_server;
 
-/* Starts everything and returns when it serves. The configuration must outlive the server. `demo`:
- * the namespace of the indices is created. Blocks (main thread). On error nothing is left. */
-SF_MUST_USE enum sf_err sf_server_start(const struct sf_config *config, bool demo,
+/* What the command line says beside the configuration. */
+struct sf_server_options {
+    const struct sf_config *config; /* must outlive the server */
+    bool demo;                      /* the namespace of the indices is created */
+    bool accept_clock_jump;         /* the clock may be more than a day past the last timestamp */
+};
+
+/* Starts everything and returns when it serves. Blocks (main thread). On error nothing is left. */
+SF_MUST_USE enum sf_err sf_server_start(const struct sf_server_options *options,
                                         struct sf_diag *diag, struct sf_server **out_server);
 
 /* Reads the key ring again; on error the present one stays in force. */

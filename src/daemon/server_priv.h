@@ -61,7 +61,8 @@ struct sf_operations;
 
 struct sf_server {
     /* immutable once started */
-    const struct sf_config *config;
+    struct sf_server_options options;
+    const struct sf_config *config; /* of the options */
     struct sf_clock *clock;
     struct sf_datadir *dir;
     struct sf_metrics *metrics;
