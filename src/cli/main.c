@@ -125,8 +125,12 @@ static char *help_filter(int key, const char *text, void *input)
 static int run_command(struct sf_cli *cli, int argc, char **argv)
 {
     for (size_t i = 0; i < SF_ARRAY_LEN(commands); i++) {
-        if (strcmp(commands[i].name, argv[0]) == 0)
-            return commands[i].run(cli, argc, argv);
+        if (strcmp(commands[i].name, argv[0]) != 0)
+            continue;
+        static char name[32]; /* as usage texts show it */
+        (void)snprintf(name, sizeof(name), "sfctl %s", commands[i].name);
+        argv[0] = name;
+        return commands[i].run(cli, argc, argv);
     }
     return sf_cli_usage("unknown command '%s'; see sfctl --help", argv[0]);
 }
