@@ -117,6 +117,9 @@ static void run_put(struct script_store *s, struct sf_put *put)
         apply(s, put);
         put->err = SF_ERR_PRECONDITION;
         break;
+    case SCRIPT_LIMIT:
+        put->err = SF_ERR_LIMIT;
+        break;
     }
 }
 

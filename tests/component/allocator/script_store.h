@@ -10,12 +10,13 @@
 
 /* What happens to one put. */
 enum script_fate {
-    SCRIPT_APPLY,  /* reaches the store, its answer comes back */
-    SCRIPT_REFUSE, /* not applied, UNAVAILABLE */
-    SCRIPT_LOSE,   /* not applied, AMBIGUOUS */
-    SCRIPT_DARK,   /* applied, AMBIGUOUS */
-    SCRIPT_LATE,   /* AMBIGUOUS; applied by script_store_land_late */
-    SCRIPT_OWN_412 /* applied, answered with 412 */
+    SCRIPT_APPLY,   /* reaches the store, its answer comes back */
+    SCRIPT_REFUSE,  /* not applied, UNAVAILABLE */
+    SCRIPT_LOSE,    /* not applied, AMBIGUOUS */
+    SCRIPT_DARK,    /* applied, AMBIGUOUS */
+    SCRIPT_LATE,    /* AMBIGUOUS; applied by script_store_land_late */
+    SCRIPT_OWN_412, /* applied, answered with 412 */
+    SCRIPT_LIMIT    /* refused for good */
 };
 
 /* What went through it. */

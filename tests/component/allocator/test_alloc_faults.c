@@ -478,6 +478,24 @@ static void test_late_state_write_of_the_same_owner(void **state)
     sf_arena_destroy(arena);
 }
 
+static void test_refused_for_good(void **state)
+{
+    struct world *w = *state;
+    struct process *p = &w->processes[0];
+
+    fates.state_rest = SCRIPT_LIMIT;
+    allocate(p, &r, "a", PLAN(ISSUE));
+    expect_err(&r, SF_BACKEND_UNAVAILABLE);
+    assert_string_equal(world_next(w), "");
+    calm(w);
+    fates.replay_rest = SCRIPT_LIMIT;
+    allocate(p, &r, "a", PLAN(ISSUE));
+    expect_err(&r, SF_INTERNAL);
+    calm(w);
+    allocate(p, &r, "a", PLAN(ISSUE));
+    EXPECT_IDS(&r, 1);
+}
+
 /* ---- reads ---- */
 
 static void test_reads_fail(void **state)
@@ -934,6 +952,7 @@ int main(void)
         cmocka_unit_test(test_every_fate_of_every_put),
         cmocka_unit_test_setup_teardown(test_own_write_is_recognised, setup, teardown),
         cmocka_unit_test_setup_teardown(test_late_state_write_of_the_same_owner, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refused_for_good, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reads_fail, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nothing_before_the_state_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unfinished_applies_block_until_they_are_finished,
