@@ -11,7 +11,8 @@
 #include "fault/sim/sim_priv.h"
 #include "object/memory_store.h"
 
-#define SIM_MOST_STEPS UINT64_C(50000000)
+#define SIM_MOST_STEPS    UINT64_C(50000000)
+#define SIM_MOST_STALL_MS 1000 /* a slow CPU runs nothing for at most so long */
 
 /* ---- clocks ---- */
 
@@ -303,6 +304,8 @@ bool sim_step(struct sim *sim)
     if (total == 0 || sim_draw(&sim->pick, sim->options.slow_cpu_per_mille)) {
         int64_t next = next_moment(sim);
         if (next != INT64_MAX) {
+            if (total != 0 && next > sim->now_ms + SIM_MOST_STALL_MS)
+                next = sim->now_ms + SIM_MOST_STALL_MS;
             sim->now_ms = next;
             note(sim, (uint64_t)next);
             return true;
@@ -480,6 +483,18 @@ void sim_set_invariant(struct sim *sim, void (*check)(struct sim *sim, void *ctx
 {
     sim->check = check;
     sim->check_ctx = ctx;
+}
+
+void sim_storm(struct sim *sim, const struct sim_options *options)
+{
+    if (sim->run.calm)
+        return;
+    sim_trace(sim, "storm");
+    sim->options.rates = options->rates;
+    sim->options.sql = options->sql;
+    sim->options.chaos = options->chaos;
+    sf_fault_store_set_rates(sim->fault, &options->rates);
+    sim->next_chaos_ms = sim->now_ms + 1 + sim_draw_ms(&sim->chaos, 2 * options->chaos.interval_ms);
 }
 
 void sim_settle(struct sim *sim)
