@@ -114,14 +114,16 @@ static void look_reactors(struct sf_server *server, struct sf_worker_status *sta
 {
     int64_t now_ms = sf_clock_mono_ms(server->clock);
 
-    for (size_t i = 0; server->heartbeats != NULL && i < server->loop_count; i++) {
+    if (status->state != SF_WORKER_SERVING)
+        return;
+    for (size_t i = 0; i < server->loop_count; i++) {
         int64_t age_ms = now_ms - atomic_load(&server->heartbeats[i].last_ms);
         if (age_ms > (int64_t)status->heartbeat_age_ms)
             status->heartbeat_age_ms = (uint64_t)age_ms;
     }
     if (status->heartbeat_age_ms > STALE_MS)
         fail(status, "an event loop does not turn");
-    if (status->heartbeat_age_ms == 0 && server->heartbeats != NULL)
+    if (status->heartbeat_age_ms == 0)
         status->heartbeat_age_ms = 1; /* 0 says that there is none */
 }
 
