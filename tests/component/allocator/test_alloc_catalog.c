@@ -89,7 +89,7 @@ static void test_drop_race(void **state)
 
     /* a stream of requests, a few at a time; the collection is dropped while some are under way */
     for (int i = 0; i < 40; i++) {
-        char key[8];
+        char key[16];
         (void)snprintf(key, sizeof(key), "k%d", i);
         call_start(p, &many[i],
                    &(struct call_spec){.key = key, .items = &(uint64_t){ISSUE}, .count = 1});
