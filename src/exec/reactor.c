@@ -12,6 +12,7 @@
 #include "exec/reactor.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <uv.h>
@@ -198,7 +199,11 @@ static void on_stop(struct sf_task *task)
 static void *reactor_main(void *arg)
 {
     struct sf_reactor *reactor = arg;
+    sigset_t all;
 
+    /* Signals are the main thread's; SIGPIPE of a lost peer comes as an error of the write. */
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, NULL);
     current_reactor = reactor;
     turn_begin(reactor);
     (void)uv_run(&reactor->uv, UV_RUN_DEFAULT);

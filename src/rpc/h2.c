@@ -16,14 +16,30 @@
 
 static void flush(struct sf_h2 *h2);
 
+static void on_again(uv_idle_t *handle)
+{
+    (void)handle; /* being active is its purpose */
+}
+
+/* Flushes what is dirty now. What becomes dirty meanwhile has its turn in the next phase of the
+ * loop, so that a peer that takes all it gets does not keep the others waiting. */
 static void flush_all(struct sf_h2_ctx *ctx)
 {
-    while (ctx->dirty != NULL) {
-        struct sf_h2 *h2 = ctx->dirty;
-        ctx->dirty = h2->next;
-        h2->dirty = false;
-        flush(h2);
+    struct sf_h2 *batch = ctx->dirty;
+
+    if (batch == NULL)
+        return;
+    ctx->dirty = NULL;
+    ctx->batch = batch;
+    while ((batch = ctx->batch) != NULL) {
+        ctx->batch = batch->next;
+        batch->dirty = false;
+        flush(batch);
     }
+    if (ctx->dirty != NULL)
+        (void)uv_idle_start(&ctx->again, on_again);
+    else
+        (void)uv_idle_stop(&ctx->again);
 }
 
 static void on_prepare(uv_prepare_t *handle)
@@ -45,10 +61,12 @@ void sf_h2_ctx_init(struct sf_h2_ctx *ctx, struct sf_loop *loop, sf_h2_ctx_close
     ctx->scratch_len = 0;
     ctx->scratch_full = false;
     ctx->closed = closed;
-    ctx->open_handles = 2;
+    ctx->batch = NULL;
+    ctx->open_handles = 3;
+    (void)uv_idle_init(uv, &ctx->again);
     (void)uv_prepare_init(uv, &ctx->prepare);
     (void)uv_check_init(uv, &ctx->check);
-    ctx->prepare.data = ctx->check.data = ctx;
+    ctx->prepare.data = ctx->check.data = ctx->again.data = ctx;
     (void)uv_prepare_start(&ctx->prepare, on_prepare);
     (void)uv_check_start(&ctx->check, on_check);
 }
@@ -65,6 +83,7 @@ void sf_h2_ctx_close(struct sf_h2_ctx *ctx)
 {
     uv_close((uv_handle_t *)&ctx->prepare, on_ctx_handle_closed);
     uv_close((uv_handle_t *)&ctx->check, on_ctx_handle_closed);
+    uv_close((uv_handle_t *)&ctx->again, on_ctx_handle_closed);
 }
 
 void sf_h2_init(struct sf_h2 *h2, struct sf_h2_ctx *ctx, const struct sf_h2_ops *ops)
@@ -94,18 +113,24 @@ static void on_closed(uv_handle_t *handle)
     h2->ops->closed(h2, h2->reason);
 }
 
+static void unlist(struct sf_h2 **list, struct sf_h2 *h2)
+{
+    while (*list != NULL && *list != h2)
+        list = &(*list)->next;
+    if (*list != NULL)
+        *list = h2->next;
+}
+
 void sf_h2_close(struct sf_h2 *h2, const char *reason)
 {
     if (h2->closing)
         return;
     h2->closing = true;
     h2->reason = reason;
-    for (struct sf_h2 **at = &h2->ctx->dirty; h2->dirty && *at != NULL; at = &(*at)->next) {
-        if (*at == h2) {
-            *at = h2->next;
-            h2->dirty = false;
-            break;
-        }
+    if (h2->dirty) {
+        unlist(&h2->ctx->dirty, h2);
+        unlist(&h2->ctx->batch, h2);
+        h2->dirty = false;
     }
     uv_close((uv_handle_t *)&h2->tcp, on_closed);
 }
@@ -137,7 +162,6 @@ static bool make_frames(struct sf_h2 *h2)
 
     ctx->scratch_len = 0;
     ctx->scratch_full = false;
-    h2->in_session = true;
     while (!ctx->scratch_full && ctx->scratch_len < SF_H2_SCRATCH_BYTES) {
         const uint8_t *bytes;
         ssize_t n = nghttp2_session_mem_send(h2->session, &bytes);
@@ -149,7 +173,6 @@ static bool make_frames(struct sf_h2 *h2)
         memcpy(ctx->scratch + ctx->scratch_len, bytes, (size_t)n);
         ctx->scratch_len += (size_t)n;
     }
-    h2->in_session = false;
     return ok;
 }
 
@@ -194,11 +217,18 @@ static bool write_scratch(struct sf_h2 *h2)
     return false;
 }
 
+/* True while bytes may be made for the connection. */
+static bool takes_bytes(const struct sf_h2 *h2)
+{
+    return !h2->closing && h2->stash == NULL && h2->session != NULL;
+}
+
 static void flush(struct sf_h2 *h2)
 {
-    bool more = true;
+    bool more = takes_bytes(h2);
+    unsigned writes = 0;
 
-    while (more && !h2->closing && h2->stash == NULL && h2->session != NULL) {
+    for (; more && writes < SF_H2_FLUSH_WRITES; writes++) {
         if (!make_frames(h2)) {
             sf_h2_close(h2, "session_failed");
             return;
@@ -206,9 +236,12 @@ static void flush(struct sf_h2 *h2)
         more = h2->ctx->scratch_len > 0 && write_scratch(h2);
         if (h2->ops->flushed != NULL && !h2->closing)
             h2->ops->flushed(h2);
+        more = more && takes_bytes(h2);
     }
-    if (!h2->closing && h2->stash == NULL && h2->session != NULL &&
-        !nghttp2_session_want_read(h2->session) && !nghttp2_session_want_write(h2->session))
+    if (more)
+        sf_h2_mark(h2);
+    else if (takes_bytes(h2) && !nghttp2_session_want_read(h2->session) &&
+             !nghttp2_session_want_write(h2->session))
         sf_h2_close(h2, "finished");
 }
 
@@ -232,10 +265,8 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         return;
     }
     h2->last_recv_ms = h2->ctx->loop->now_ms;
-    h2->in_session = true;
     ssize_t taken =
         nghttp2_session_mem_recv(h2->session, (const uint8_t *)buf->base, (size_t)nread);
-    h2->in_session = false;
     if (taken != nread) {
         sf_h2_close(h2, "protocol_error");
         return;

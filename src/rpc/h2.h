@@ -18,6 +18,7 @@
 #define SF_H2_SCRATCH_BYTES  (64u << 10) /* one write */
 #define SF_H2_SLACK_BYTES    (20u << 10) /* one more frame that nghttp2 made itself */
 #define SF_H2_FRAME_HD_BYTES 9u
+#define SF_H2_FLUSH_WRITES   16 /* of one connection in one turn; then the others have theirs */
 
 struct sf_h2;
 struct sf_h2_ctx;
@@ -31,7 +32,9 @@ struct sf_h2_ctx {
     void *owner;          /* the owner's, for `closed` */
     uv_prepare_t prepare; /* flushes before the loop polls */
     uv_check_t check;     /* flushes after the loop polled */
+    uv_idle_t again;      /* active while `dirty` is not empty: the loop must not sleep */
     struct sf_h2 *dirty;  /* connections to flush */
+    struct sf_h2 *batch;  /* those of them that are being flushed */
     size_t scratch_len;   /* bytes made, not yet written */
     bool scratch_full;    /* a frame did not fit: write first */
     unsigned open_handles;
@@ -65,7 +68,6 @@ struct sf_h2 {
     const char *reason;   /* why it closes */
     bool dirty;           /* in ctx->dirty */
     bool closing;         /* uv_close was called */
-    bool in_session;      /* inside nghttp2: neither flush nor delete */
 };
 
 /* `closed` is called after sf_h2_ctx_close, once. */

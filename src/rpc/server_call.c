@@ -369,7 +369,7 @@ static bool plain_bytes(struct rpc_call *call, bool compressed, struct sf_view *
         refuse(call, SF_INTERNAL, "a compressed message without a grpc-encoding");
         return false;
     }
-    sf_buf_fini(inflated);
+    sf_buf_clear(inflated);
     if (sf_gzip_inflate(*bytes, SF_LIMIT_RPC_MESSAGE_BYTES, inflated, &too_large)) {
         *bytes = sf_buf_view(inflated);
         return true;
@@ -429,9 +429,11 @@ static void take_message(struct rpc_call *call, bool compressed, struct sf_view 
     if (!is_stream(call)) {
         call->request = unpack(call, bytes, call->call.arena);
         call->request_bytes = bytes.len;
+        sf_buf_fini(&call->conn->worker->inflated);
         return;
     }
     ProtobufCMessage *message = unpack(call, bytes, arena);
+    sf_buf_fini(&call->conn->worker->inflated);
     if (message != NULL)
         route->method->stream->message(route->service->self, &call->call, message);
     sf_arena_reset(arena);
@@ -560,6 +562,8 @@ bool rpc_call_go_on(struct rpc_call *call)
 
     if (call->stream_id == 0 || call->ended)
         return true;
+    if (atomic_load(&call->pauses) > 0 || atomic_load(&call->out_left) > OUTPUT_MARK_BYTES)
+        return true; /* rpc_call_woken comes back to it */
     consume(call);
     if (complete && !call->half_close_told)
         run_unary(call);
