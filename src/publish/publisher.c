@@ -159,17 +159,16 @@ static void start_get(struct sf_publisher *pub, sf_get_done_fn done)
     sf_store_get(pub->options.store, &pub->get);
 }
 
+/* What stands at the head's key after a swap that was refused or is in doubt. */
 static void head_read(struct sf_publisher *pub)
 {
     const struct sf_get *get = &pub->get;
-    bool absent = get->err == SF_ERR_NOT_FOUND;
+    const char *expected = pub->base.head_etag.text; /* empty: no head yet */
+    bool unread = get->err != SF_OK && get->err != SF_ERR_NOT_FOUND;
     if (get->err == SF_OK && sf_view_equal(sf_buf_view(&get->body), sf_buf_view(&pub->plan.head))) {
         pub->plan.head_etag = get->etag;
         committed(pub);
-    } else if (!absent && get->err != SF_OK) {
-        back_off(pub);
-    } else if (absent ? pub->base.head_etag.text[0] == '\0'
-                      : strcmp(get->etag.text, pub->base.head_etag.text) == 0) {
+    } else if (unread || strcmp(get->err == SF_OK ? get->etag.text : "", expected) == 0) {
         back_off(pub); /* not seen: it may still land; the same bytes again */
     } else {
         start_load(pub, sf_manifest_queue_min_ts(&pub->ready));
