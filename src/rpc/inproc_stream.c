@@ -9,7 +9,7 @@
  * Order of what the pump picks: open, end by cancellation, writable, message to the server,
  * half-close, message to the client, end. Each queue holds at most SF_LIMIT_RPC_STREAM_BUDGET_BYTES
  * (one message always fits); past it a send says SF_ERR_FULL and the sender hears `writable` once
- * the queue is half empty.
+ * the queue is half empty and takes what was refused.
  *
  * A method with a unary handler (one response or many) is served too: its request is the one
  * message before the half-close.
@@ -46,14 +46,14 @@ struct sf_inproc_stream {
     pthread_mutex_t mu;
     struct sf_rpc_message_queue to_server;
     struct sf_rpc_message_queue to_client;
-    unsigned pauses;            /* the handler holds back the client */
-    bool pump_posted;           /* the pump task is in the loop's queue */
-    bool client_wants_writable; /* a client's send was refused */
-    bool server_wants_writable; /* a handler's send was refused */
-    bool half_closed;           /* the client sends no more */
-    bool server_ended;          /* the handler ended the call: `end` holds why */
-    bool aborted;               /* cancelled, deadline, channel gone: `end` holds why */
-    struct sf_diag end;         /* what done will say */
+    unsigned pauses;             /* the handler holds back the client */
+    bool pump_posted;            /* the pump task is in the loop's queue */
+    size_t client_refused_bytes; /* the client's message that did not fit; 0 = none */
+    size_t server_refused_bytes; /* the handler's message that did not fit; 0 = none */
+    bool half_closed;            /* the client sends no more */
+    bool server_ended;           /* the handler ended the call: `end` holds why */
+    bool aborted;                /* cancelled, deadline, channel gone: `end` holds why */
+    struct sf_diag end;          /* what done will say */
 
     /* loop */
     struct sf_task pump;
@@ -123,21 +123,24 @@ static void abort_locked(struct sf_inproc_stream *stream, enum sf_err err, const
 }
 
 static enum sf_err queue_push_locked(struct sf_rpc_message_queue *queue,
-                                     struct sf_rpc_message *message, bool *wants_writable)
+                                     struct sf_rpc_message *message, size_t *refused_bytes)
 {
     if (queue->head != NULL && queue->bytes + message->bytes > SF_LIMIT_RPC_STREAM_BUDGET_BYTES) {
-        *wants_writable = true;
+        *refused_bytes = message->bytes + 1;
         return SF_ERR_FULL;
     }
     sf_rpc_message_queue_push(queue, message);
     return SF_OK;
 }
 
-static bool take_writable_locked(const struct sf_rpc_message_queue *queue, bool *wants_writable)
+/* A queue that is nearly empty may still be too full for a large message: told too early, its
+ * sender would be refused again, and for ever. */
+static bool take_writable_locked(const struct sf_rpc_message_queue *queue, size_t *refused_bytes)
 {
-    if (!*wants_writable || queue->bytes > SF_LIMIT_RPC_STREAM_BUDGET_BYTES / 2)
+    if (*refused_bytes == 0 || queue->bytes > SF_LIMIT_RPC_STREAM_BUDGET_BYTES / 2 ||
+        (queue->head != NULL && queue->bytes + *refused_bytes > SF_LIMIT_RPC_STREAM_BUDGET_BYTES))
         return false;
-    *wants_writable = false;
+    *refused_bytes = 0;
     return true;
 }
 
@@ -245,10 +248,10 @@ static enum step next_step_locked(struct sf_inproc_stream *stream,
     if (!stream->opened && !stream->server_ended)
         return STEP_OPEN;
     if (!stream->server_ended && !stream->half_closed &&
-        take_writable_locked(&stream->to_server, &stream->client_wants_writable))
+        take_writable_locked(&stream->to_server, &stream->client_refused_bytes))
         return STEP_CLIENT_WRITABLE;
     if (!stream->server_ended &&
-        take_writable_locked(&stream->to_client, &stream->server_wants_writable))
+        take_writable_locked(&stream->to_client, &stream->server_refused_bytes))
         return STEP_SERVER_WRITABLE;
     if (server_listens && (*out_message = sf_rpc_message_queue_pop(&stream->to_server)) != NULL)
         return STEP_TO_SERVER;
@@ -397,7 +400,7 @@ static enum sf_err server_send(struct sf_call *call, const ProtobufCMessage *mes
     if (stream->aborted || stream->server_ended)
         err = SF_CANCELLED;
     else
-        err = queue_push_locked(&stream->to_client, copy, &stream->server_wants_writable);
+        err = queue_push_locked(&stream->to_client, copy, &stream->server_refused_bytes);
     if (err == SF_OK)
         pump_post_locked(stream);
     pthread_mutex_unlock(&stream->mu);
@@ -479,7 +482,7 @@ static enum sf_err client_send(struct sf_client_stream *base, const ProtobufCMes
     if (stream->aborted || stream->server_ended || stream->half_closed)
         err = SF_ERR_STOPPED;
     else
-        err = queue_push_locked(&stream->to_server, copy, &stream->client_wants_writable);
+        err = queue_push_locked(&stream->to_server, copy, &stream->client_refused_bytes);
     if (err == SF_OK)
         pump_post_locked(stream);
     pthread_mutex_unlock(&stream->mu);

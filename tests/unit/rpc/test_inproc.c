@@ -233,7 +233,8 @@ struct client {
     uint64_t out_of_order;
     unsigned writable;
     unsigned done;
-    bool stop_on_first; /* cancels in the first message */
+    bool stop_on_first;                   /* cancels in the first message */
+    const Sftest__V1__EchoRequest *again; /* sent in writable, NULL for none */
     struct sf_diag diag;
 };
 
@@ -253,7 +254,11 @@ static void client_message(void *user, const ProtobufCMessage *message)
 
 static void client_writable(void *user)
 {
-    ((struct client *)user)->writable++;
+    struct client *client = user;
+
+    client->writable++;
+    if (client->again != NULL)
+        assert_int_equal(sf_client_stream_send(client->stream, &client->again->base), SF_OK);
 }
 
 static void client_done(void *user, const struct sf_diag *diag)
@@ -342,6 +347,29 @@ static void test_client_back_pressure(void **state)
     assert_int_equal(client.done, 1);
     assert_int_equal(client.messages, 1);
     assert_int_equal(client.body_bytes, (sent + 1) * (uint64_t)(1u << 20));
+    free(body);
+}
+
+/* A message as large as the whole budget behind a small one: writable means that it fits. */
+static void test_writable_means_that_it_fits(void **state)
+{
+    (void)state;
+    struct client client = {0};
+    Sftest__V1__EchoRequest small = request_of("x");
+    Sftest__V1__EchoRequest large = request_of("x");
+    uint8_t *body = sf_calloc(1, SF_LIMIT_RPC_STREAM_BUDGET_BYTES);
+
+    large.body = (ProtobufCBinaryData){SF_LIMIT_RPC_STREAM_BUDGET_BYTES, body};
+    client.again = &large;
+    client_open(&client, PATH("Collect"), 0);
+    assert_int_equal(sf_client_stream_send(client.stream, &small.base), SF_OK);
+    assert_int_equal(sf_client_stream_send(client.stream, &large.base), SF_ERR_FULL);
+    manual_loop_run(&loop);
+    assert_int_equal(client.writable, 1);
+    sf_client_stream_half_close(client.stream);
+    manual_loop_run(&loop);
+    assert_int_equal(client.done, 1);
+    assert_int_equal(client.body_bytes, SF_LIMIT_RPC_STREAM_BUDGET_BYTES);
     free(body);
 }
 
@@ -556,6 +584,7 @@ int main(void)
         CASE(test_chat_in_order),
         CASE(test_handler_back_pressure),
         CASE(test_client_back_pressure),
+        CASE(test_writable_means_that_it_fits),
         CASE(test_client_cancel),
         CASE(test_cancel_before_open_calls_no_handler),
         CASE(test_stream_deadline),
