@@ -82,23 +82,13 @@ uint32_t sf_catalog_shard_of_name(const struct sf_catalog *catalog, const char *
 
 /* ---- keys --------------------------------------------------------------------------------- */
 
-static void derive_key(const struct sf_catalog_command *command, const char *tag, const char *name,
-                       char out_hex[SF_SHA256_HEX_BYTES])
-{
-    struct sf_keyhash kh;
-    sf_keyhash_init(&kh, tag);
-    sf_keyhash_bytes(&kh, sf_view_str(name));
-    sf_keyhash_bytes(&kh, sf_view_str(command->identity_hash));
-    sf_keyhash_bytes(&kh, sf_view_str(command->meta->client_id));
-    command->ops->scope(command->request, &kh);
-    sf_keyhash_bytes(&kh, sf_view_str(command->meta->idempotency_key));
-    sf_keyhash_finish_hex(&kh, out_hex);
-}
-
 static void derive_keys(struct sf_catalog_command *command)
 {
-    derive_key(command, "sf/ccs/command/1", command->ops->kind_name, command->command_identity);
-    derive_key(command, "sf/ccs/transport/1", command->ops->rpc_method, command->transport_key);
+    sf_catalog_replay_key(SF_CATALOG_TAG_COMMAND, command->ops->kind_name, command->identity_hash,
+                          command->ops, command->request, command->command_identity);
+    sf_catalog_replay_key(SF_CATALOG_TAG_TRANSPORT, command->ops->rpc_method,
+                          command->identity_hash, command->ops, command->request,
+                          command->transport_key);
     if (command->ops->business != NULL)
         command->ops->business(command->request, command->business_key);
     sf_catalog_fingerprint(command->request, command->fingerprint);

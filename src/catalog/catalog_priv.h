@@ -234,9 +234,10 @@ struct sf_catalog {
     struct sf_map *bindings;   /* namespace -> uint64_t binding revision */
     struct sf_map *adopted;    /* (namespace, collection) -> version adopted, uint64_t */
     struct sf_catalog_look *look_head, *look_tail;
-    bool look_running;      /* a look task is queued and has not begun */
-    uint64_t in_flight;     /* requests between arrival and answer */
-    struct sf_waiter *idle; /* who waits for in_flight to become 0 */
+    bool look_running;     /* a look task is queued and has not begun */
+    uint64_t in_flight;    /* requests between arrival and answer */
+    bool idle_wanted;      /* the close waits on `idle` */
+    struct sf_waiter idle; /* opened when in_flight became 0 */
 };
 
 /* catalog_state.c -------------------------------------------------------------------------- */

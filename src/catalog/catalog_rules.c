@@ -239,6 +239,22 @@ SF_PB(RequestMeta) * sf_catalog_meta_of(const ProtobufCMessage *request)
     return *(SF_PB(RequestMeta) *const *)(const void *)((const char *)request + field->offset);
 }
 
+void sf_catalog_replay_key(const char *tag, const char *name, const char *identity_hash,
+                           const struct sf_catalog_mutation *ops, const ProtobufCMessage *request,
+                           char out_hex[SF_SHA256_HEX_BYTES])
+{
+    const SF_PB(RequestMeta) *meta = sf_catalog_meta_of(request);
+    struct sf_keyhash kh;
+    SF_ASSERT(meta != NULL);
+    sf_keyhash_init(&kh, tag);
+    sf_keyhash_bytes(&kh, sf_view_str(name));
+    sf_keyhash_bytes(&kh, sf_view_str(identity_hash));
+    sf_keyhash_bytes(&kh, sf_view_str(meta->client_id));
+    ops->scope(request, &kh);
+    sf_keyhash_bytes(&kh, sf_view_str(meta->idempotency_key));
+    sf_keyhash_finish_hex(&kh, out_hex);
+}
+
 void sf_catalog_fingerprint(const ProtobufCMessage *request, char out_hex[SF_SHA256_HEX_BYTES])
 {
     size_t size = request->descriptor->sizeof_message;

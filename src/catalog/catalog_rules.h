@@ -57,6 +57,15 @@ enum sf_err sf_catalog_binding_check(const SF_PB(CollectionNameBinding) * bindin
 /* RequestMeta of any request message, NULL when absent. */
 SF_PB(RequestMeta) * sf_catalog_meta_of(const ProtobufCMessage *request);
 
+#define SF_CATALOG_TAG_COMMAND   "sf/ccs/command/1"
+#define SF_CATALOG_TAG_TRANSPORT "sf/ccs/transport/1"
+
+/* Replay key of a public mutation: digest under `tag` of kind or method name, hash of the
+ * authenticated identity, client_id, scope as received, idempotency_key (OP-11, OP-12). */
+void sf_catalog_replay_key(const char *tag, const char *name, const char *identity_hash,
+                           const struct sf_catalog_mutation *ops, const ProtobufCMessage *request,
+                           char out_hex[SF_SHA256_HEX_BYTES]);
+
 /* SHA-256 of the canonical JSON of the request without RequestMeta. OP-13. */
 void sf_catalog_fingerprint(const ProtobufCMessage *request, char out_hex[SF_SHA256_HEX_BYTES]);
 

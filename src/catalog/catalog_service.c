@@ -311,17 +311,15 @@ void sf_catalog_close(struct sf_catalog *catalog, struct sf_sched *sched)
 {
     if (catalog == NULL)
         return;
-    struct sf_waiter idle;
-    sf_waiter_init(&idle, sched);
+    sf_waiter_init(&catalog->idle, sched);
     pthread_mutex_lock(&catalog->state_mu);
     atomic_store(&catalog->draining, true);
     bool busy = catalog->in_flight != 0;
-    if (busy)
-        catalog->idle = &idle;
+    catalog->idle_wanted = busy;
     pthread_mutex_unlock(&catalog->state_mu);
     if (busy)
-        sf_waiter_wait(&idle);
-    sf_waiter_fini(&idle);
+        sf_waiter_wait(&catalog->idle);
+    sf_waiter_fini(&catalog->idle);
     destroy(catalog);
 }
 

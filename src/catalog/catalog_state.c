@@ -42,17 +42,14 @@ bool sf_catalog_enter(struct sf_catalog *catalog, bool mutation, struct sf_diag 
 
 void sf_catalog_leave(struct sf_catalog *catalog)
 {
-    struct sf_waiter *idle = NULL;
     pthread_mutex_lock(&catalog->state_mu);
     SF_ASSERT(catalog->in_flight > 0);
-    catalog->in_flight--;
-    if (catalog->in_flight == 0) {
-        idle = catalog->idle;
-        catalog->idle = NULL;
-    }
+    bool wake = --catalog->in_flight == 0 && catalog->idle_wanted;
+    if (wake)
+        catalog->idle_wanted = false;
     pthread_mutex_unlock(&catalog->state_mu);
-    if (idle != NULL)
-        sf_waiter_wake(idle);
+    if (wake)
+        sf_waiter_wake(&catalog->idle);
 }
 
 enum sf_err sf_catalog_depose(struct sf_catalog *catalog, const char *met, uint64_t epoch)

@@ -77,6 +77,8 @@ static enum sf_err wire_list(struct sf_store *store, struct sf_sched *sched, str
     struct wire *wire = wire_of(store);
     (void)sched;
     atomic_fetch_add(&wire->lists, 1);
+    if (prefix.len == 0 || (prefix.len >= 11 && memcmp(prefix.ptr, "catalog-log", 11) == 0))
+        atomic_store(&wire->listed_records, true);
     if (atomic_load(&wire->dead))
         return SF_ERR_UNAVAILABLE;
     return sf_store_list_wait(wire->backend, NULL, prefix, start_after, limit, arena, out_entries,

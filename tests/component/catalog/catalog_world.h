@@ -20,14 +20,15 @@ struct world;
 
 /* A store that applies puts one by one and can be cut. */
 struct wire {
-    struct sf_store base;       /* what the catalog holds */
-    struct sf_store *backend;   /* the truth */
-    struct world *w;            /* whose catalog dies with the wire */
-    _Atomic uint64_t applied;   /* puts applied since wire_reset */
-    _Atomic uint64_t cut_after; /* dies once so many are applied; UINT64_MAX = never */
-    _Atomic uint64_t gets;      /* reads */
-    _Atomic uint64_t lists;     /* listings */
-    _Atomic bool dead;          /* cut */
+    struct sf_store base;        /* what the catalog holds */
+    struct sf_store *backend;    /* the truth */
+    struct world *w;             /* whose catalog dies with the wire */
+    _Atomic uint64_t applied;    /* puts applied since wire_reset */
+    _Atomic uint64_t cut_after;  /* dies once so many are applied; UINT64_MAX = never */
+    _Atomic uint64_t gets;       /* reads */
+    _Atomic uint64_t lists;      /* listings */
+    _Atomic bool listed_records; /* somebody listed catalog-log/ */
+    _Atomic bool dead;           /* cut */
 };
 
 struct world {

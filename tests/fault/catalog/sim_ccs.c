@@ -144,8 +144,8 @@ static void run_doubt(struct sim *sim)
 
 int main(int argc, char **argv)
 {
-    static const char *const proves[] = {"CCS-3.3-06", "CCS-4.4-11", "CCS-4.4-14",
-                                         "CCS-4.4-15", "CCS-4.4-16", NULL};
+    static const char *const proves[] = {"CCS-1-02",   "CCS-3.3-06", "CCS-3.4-03", "CCS-4.3-01",
+                                         "CCS-4.4-15", "CCS-4.4-16", "CCS-8-08",   NULL};
     struct sim_scenario scenarios[8] = {
         {.name = "ccs", .area = "ccs", .run = run_ccs, .proves = proves},
         {.name = "ccs_doubt", .area = "ccs", .run = run_doubt}};
