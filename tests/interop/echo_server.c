@@ -1,7 +1,8 @@
 /*
  * The echo service on a port of its own, for clients in other languages. Prints "listening PORT",
  * drains on SIGTERM, prints "drained". Options are KEY=VALUE: port, reactors, keepalive_ms,
- * first_request_ms, idle_ms, drain_ms.
+ * first_request_ms, idle_ms, drain_ms, auth (1: calls with metadata "authorization: deny" are
+ * refused, and the identity is the value otherwise).
  */
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "base/hash.h"
 #include "exec/reactor.h"
 #include "interop/echo_service.h"
 #include "rpc/server.h"
@@ -21,6 +23,21 @@ static long option(int argc, char **argv, const char *key, long otherwise)
         if (strncmp(argv[i], key, len) == 0 && argv[i][len] == '=')
             return strtol(argv[i] + len + 1, NULL, 10);
     return otherwise;
+}
+
+static enum sf_err authenticate(void *self, struct sf_call *call, struct sf_identity *out_identity,
+                                struct sf_diag *diag)
+{
+    const char *who = sf_call_metadata(call, "authorization");
+
+    (void)self;
+    if (who == NULL)
+        return sf_diag_set(diag, SF_UNAUTHENTICATED, "who are you?");
+    if (strcmp(who, "deny") == 0)
+        return sf_diag_set(diag, SF_FORBIDDEN, "denied");
+    out_identity->name = who;
+    sf_sha256_hex(sf_view_str(who), out_identity->hash_hex);
+    return SF_OK;
 }
 
 int main(int argc, char **argv)
@@ -44,6 +61,7 @@ int main(int argc, char **argv)
         return 1;
     }
     struct sf_echo *echo = sf_echo_new(sf_reactors_loop(reactors, 0));
+    const struct sf_rpc_auth auth = {.authenticate = authenticate};
     const struct sf_service *services[] = {sf_echo_service(echo)};
     struct sf_rpc_server_options options = {
         .host = "127.0.0.1",
@@ -51,6 +69,7 @@ int main(int argc, char **argv)
         .reactors = reactors,
         .services = services,
         .service_count = 1,
+        .auth = option(argc, argv, "auth", 0) ? &auth : NULL,
         .keepalive_ms = option(argc, argv, "keepalive_ms", 0),
         .first_request_timeout_ms = option(argc, argv, "first_request_ms", 0),
         .idle_timeout_ms = option(argc, argv, "idle_ms", 0),

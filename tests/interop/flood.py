@@ -1,6 +1,7 @@
 """Attacks on the server with hand-made HTTP/2 frames: each must be ended or stay cheap, memory must
 stay small, and other clients must not notice. A fresh server each."""
 
+import resource
 import socket
 import struct
 import time
@@ -299,6 +300,52 @@ class Slow(Attacked):
         """A peer with an open call that never answers pings."""
         self.attack.send(frame(HEADERS, END_HEADERS, 1, request_headers(b"/sftest.v1.Echo/Chat")))
         self.assertTrue(self.attack.is_closed(5))
+
+
+class Crowd(unittest.TestCase):
+    """More connections than there is room for."""
+
+    def open(self, server, count):
+        sockets = []
+        for _ in range(count):
+            sockets.append(socket.create_connection(("127.0.0.1", server.port)))
+            self.addCleanup(sockets[-1].close)
+        return sockets
+
+    def test_out_of_files(self):
+        """Silent connections take all descriptors; the server rests, drops them, and goes on."""
+        server = harness.Server(files=64, first_request_ms=500)
+        self.open(server, 200)
+        cpu = server.cpu_s()
+        with grpc.insecure_channel(server.address) as channel:
+            stub = pb_grpc.EchoStub(channel)
+            reply = stub.Unary(pb.EchoRequest(text="alive"), timeout=20, wait_for_ready=True)
+            self.assertEqual(reply.text, "alive")
+        self.assertLess(server.cpu_s() - cpu, 1)
+        self.assertEqual(server.stop(), (0, "drained\n"))
+
+    def test_cap(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 9000:
+            self.skipTest("needs 9,000 files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (9000, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        server = harness.Server(files=9000, first_request_ms=60000)
+        sockets = self.open(server, 4096)
+        sockets[-1].settimeout(10)
+        self.assertTrue(sockets[-1].recv(9))  # the server's SETTINGS
+        late, = self.open(server, 1)
+        late.settimeout(10)
+        try:
+            self.assertEqual(late.recv(9), b"")
+        except ConnectionResetError:
+            pass
+        sockets.pop().close()
+        with grpc.insecure_channel(server.address) as channel:
+            stub = pb_grpc.EchoStub(channel)
+            reply = stub.Unary(pb.EchoRequest(text="alive"), timeout=20, wait_for_ready=True)
+            self.assertEqual(reply.text, "alive")
+        self.assertEqual(server.stop(), (0, "drained\n"))
 
 
 if __name__ == "__main__":

@@ -31,8 +31,10 @@ def load_stubs():
 class Server:
     """One echo server process."""
 
-    def __init__(self, **options):
+    def __init__(self, files=None, **options):
         args = [SERVER] + ["%s=%s" % item for item in options.items()]
+        if files is not None:  # most open files
+            args = ["/bin/sh", "-c", 'ulimit -n %d; exec "$0" "$@"' % files] + args
         self.process = subprocess.Popen(args, stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         self.port = int(line.split()[1])

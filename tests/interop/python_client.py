@@ -1,6 +1,7 @@
 """grpcio (the C core) against our server."""
 
 import concurrent.futures
+import hashlib
 import queue
 import threading
 import time
@@ -149,6 +150,20 @@ class Interop(unittest.TestCase):
                                pb.EchoRequest(), metadata=[("x-large", "y" * 20000)])
             self.assertIn("rpc_metadata_bytes", error.details())
         self.assertEqual(self.stub.Unary(pb.EchoRequest(text="alive")).text, "alive")
+
+    def test_identity_seam(self):
+        server = harness.Server(auth=1)
+        with grpc.insecure_channel(server.address) as channel:
+            stub = pb_grpc.EchoStub(channel)
+            self.fails(grpc.StatusCode.UNAUTHENTICATED, stub.Unary, pb.EchoRequest())
+            self.fails(grpc.StatusCode.PERMISSION_DENIED, stub.Unary, pb.EchoRequest(),
+                       metadata=[("authorization", "deny")])
+            self.fails(grpc.StatusCode.PERMISSION_DENIED, stub.Chat, iter([pb.EchoRequest()]),
+                       metadata=[("authorization", "deny")])
+            reply = stub.Unary(pb.EchoRequest(), metadata=[("authorization", "me")])
+            self.assertEqual(reply.identity_name, "me")
+            self.assertEqual(reply.identity_hash, hashlib.sha256(b"me").hexdigest())
+        self.assertEqual(server.stop(), (0, "drained\n"))
 
     def test_unknown_method(self):
         start = time.monotonic()
