@@ -25,7 +25,7 @@ struct all_call {
     void *ctx;                       /* for it */
     unsigned index;                  /* for it */
     int64_t started_ms;              /* virtual time of the send */
-    uint64_t floor[2];               /* for it: facts that were known at the send */
+    uint64_t floor[3];               /* for it: facts that were known at the send */
 
     /* results, valid when `counts` */
     bool counts;            /* a live node answered */

@@ -486,7 +486,7 @@ struct rows {
 
 static unsigned batch_of_slice(const struct all_model *m, const char *batch_id)
 {
-    for (unsigned i = ALL_FIRST_BATCH; i < ALL_OPS; i++)
+    for (unsigned i = ALL_FIRST_BATCH; i < ALL_FIRST_NEXT; i++)
         if (strcmp(m->ops[i].key, batch_id) == 0)
             return i;
     sim_violation(m->sim, "a slice of a batch that nobody sent: %s", batch_id);
@@ -551,7 +551,7 @@ static void check_hot(struct all_model *m, unsigned c, const struct lineage *l)
         if (op->alloc < 0 && l->slices[i]->slice_ordinal == 0)
             newest = l->slices[i]->commit_ts;
     }
-    for (unsigned i = ALL_FIRST_BATCH + ALL_ALLOCS; i < ALL_OPS; i++)
+    for (unsigned i = ALL_FIRST_INDEX; i < ALL_FIRST_NEXT; i++)
         if (m->ops[i].collection == c && m->answers[i].durable &&
             m->answers[i].slices[0].commit_ts > newest)
             sim_violation(m->sim, "%s is not the newest version of its document", m->ops[i].key);
@@ -577,7 +577,7 @@ static void check_rows(struct all_model *m, unsigned c)
         total += l.slices[i]->row_count;
     }
     SIM_CHECK(m->sim, head.slices == l.count && head.total_rows == total);
-    for (unsigned i = ALL_FIRST_BATCH; i < ALL_OPS; i++)
+    for (unsigned i = ALL_FIRST_BATCH; i < ALL_FIRST_NEXT; i++)
         if (rows.seen[i] != wanted[i])
             sim_violation(m->sim, "%s shows %zu rows of %zu", m->ops[i].key, rows.seen[i],
                           wanted[i]);
@@ -597,7 +597,7 @@ void all_model_check_end(struct all_model *m)
     check_timestamps(m);
     for (unsigned c = 0; c < ALL_COLLECTIONS; c++)
         check_rows(m, c);
-    for (unsigned i = ALL_FIRST_BATCH; i < ALL_OPS; i++)
+    for (unsigned i = ALL_FIRST_BATCH; i < ALL_FIRST_NEXT; i++)
         for (size_t k = 0; k < m->answers[i].slice_count; k++)
             if (!all_slice_is_visible(m, &m->ops[i], m->answers[i].slices[k].commit_ts))
                 sim_violation(m->sim, "%s/%zu was acknowledged and is lost", m->ops[i].key, k);

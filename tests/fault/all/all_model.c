@@ -105,6 +105,10 @@ bool all_model_can_send(const struct all_model *m, unsigned index)
     case ALL_BATCH:
         return told(m, ALL_READY, op->collection) &&
                (op->alloc < 0 || m->answers[op->alloc].succeeded);
+    case ALL_NEXT_SCHEMA:
+        return told(m, ALL_READY, op->collection);
+    case ALL_NEXT_READY:
+        return m->answers[index - 1].succeeded;
     }
     return false;
 }
@@ -142,11 +146,13 @@ static void take_success(struct all_model *m, unsigned index, struct sf_view pac
 
     if (a->refused)
         sim_violation(m->sim, "%s was refused for good and succeeded", op->key);
-    if (op->kind != ALL_READY && !a->succeeded)
+    bool kept = op->kind != ALL_READY && op->kind != ALL_NEXT_READY;
+    if (kept && !a->succeeded)
         sf_buf_append(&a->first, packed.ptr, packed.len);
-    else if (op->kind != ALL_READY && !sf_view_equal(sf_buf_view(&a->first), packed))
+    else if (kept && !sf_view_equal(sf_buf_view(&a->first), packed))
         sim_violation(m->sim, "%s was answered twice, differently", op->key);
     a->succeeded = true;
+    m->next_told[op->collection] |= op->kind == ALL_NEXT_SCHEMA;
     learn(m, op, packed);
     if (op->kind == ALL_SCHEMA) { /* one generation, under two keys: one answer */
         for (unsigned v = 0; v < ALL_CLIENTS; v++) {
@@ -174,6 +180,14 @@ static void take_refusal(struct all_model *m, unsigned index, const struct sf_di
         if (a->succeeded || a->object)
             sim_violation(m->sim, "%s succeeded and was refused as burned", op->key);
         a->refused = true;
+        return;
+    }
+    if (op->kind == ALL_READY && diag->err == SF_VERSION_CONFLICT && m->next_sent[op->collection])
+        return; /* another generation is in force */
+    if (op->kind == ALL_BATCH && diag->err == SF_VERSION_CONFLICT && m->next_sent[op->collection] &&
+        strcmp(a->token, all_token(1)) == 0) {
+        m->next_told[op->collection] = true;
+        a->refused = true; /* what an earlier try did may stand */
         return;
     }
     /* A race of two updates of one lineage is lost by one of them: it tries again. */
@@ -247,6 +261,8 @@ static void take_ack(struct all_model *m, const struct all_call *call, const PB(
     SIM_CHECK(m->sim, strcmp(ack->batch_id, op->key) == 0);
     SIM_CHECK(m->sim, ack->gate >= gates[op->policy] && ack->row_count == op->count);
     SIM_CHECK(m->sim, ack->n_ranges == (op->barrier == 0 ? 1u : 2u));
+    if (call->floor[2] != 0 && strcmp(a->token, all_token(1)) == 0)
+        sim_violation(m->sim, "%s was admitted under a generation that had been replaced", op->key);
     check_gate(m, op, ack);
     for (size_t i = 0; i < ack->n_ranges; i++) {
         struct all_slice slice = {ack->ranges[i]->first_entry_index, ack->ranges[i]->commit_ts};
@@ -296,18 +312,36 @@ static void on_answer(struct all_call *call)
     }
 }
 
+/* Generation under which ids were allocated. */
+static const char *token_of(struct sf_view answer)
+{
+    PB(AllocateIdsSuccessResponse) *r =
+        searchfabric__v1__allocate_ids_success_response__unpack(NULL, answer.len, answer.ptr);
+
+    SF_ASSERT(r != NULL);
+    const char *token = all_token(strcmp(r->schema_generation_token, all_token(1)) == 0 ? 1 : 2);
+    searchfabric__v1__allocate_ids_success_response__free_unpacked(r, NULL);
+    return token;
+}
+
 struct all_call *all_model_call(struct all_model *m, unsigned index)
 {
     const struct all_op *op = &m->ops[index];
+    struct all_answer *a = &m->answers[index];
     struct sf_view answer = {0};
 
     if (op->kind == ALL_BATCH && op->alloc >= 0)
         answer = sf_buf_view(&m->answers[op->alloc].first);
-    struct all_call *call = all_op_call(m->cluster, op, &m->facts, answer);
+    if (op->kind == ALL_BATCH && a->token == NULL)
+        a->token =
+            op->alloc >= 0 ? token_of(answer) : all_token(m->next_told[op->collection] ? 2 : 1);
+    m->next_sent[op->collection] |= op->kind == ALL_NEXT_SCHEMA;
+    struct all_call *call = all_op_call(m->cluster, op, &m->facts, a->token, answer);
     call->answered = on_answer;
     call->ctx = m;
     call->index = index;
     call->floor[1] = m->highest_acked[op->collection];
+    call->floor[2] = m->next_told[op->collection];
     return call;
 }
 
@@ -328,6 +362,7 @@ static uint64_t fact_read(enum all_read read, unsigned collection)
     case ALL_READ_SCHEMA:
     case ALL_READ_SYNC:
         return fact_bit(ALL_SCHEMA, collection);
+    case ALL_READ_BINDING:
     case ALL_READ_STATISTICS:
     case ALL_READS:
         break;
@@ -346,7 +381,8 @@ static void check_read(struct all_model *m, const struct all_call *call, enum al
             searchfabric__v1__get_schema_sync_status_response__unpack(NULL, b->len, b->data);
         bool ready = r->state != NULL &&
                      r->state->state_case == SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_READY;
-        if (!ready && (call->floor[0] & fact_bit(ALL_READY, collection)) != 0)
+        if (!ready && !m->next_sent[collection] &&
+            (call->floor[0] & fact_bit(ALL_READY, collection)) != 0)
             sim_violation(m->sim, "a generation that was READY is not");
         searchfabric__v1__get_schema_sync_status_response__free_unpacked(r, NULL);
     } else if (read == ALL_READ_COLLECTION_BY_NAME) {
@@ -355,6 +391,18 @@ static void check_read(struct all_model *m, const struct all_call *call, enum al
         learn_id(m, "a collection", r->descriptor->collection->collection_id,
                  &m->facts.collection_id[collection]);
         searchfabric__v1__get_collection_metadata_response__free_unpacked(r, NULL);
+    } else if (read == ALL_READ_BINDING) {
+        PB(ResolveCollectionNameBindingResponse) *r =
+            searchfabric__v1__resolve_collection_name_binding_response__unpack(NULL, b->len,
+                                                                               b->data);
+        if (r->collection_name_binding_revision < call->floor[1])
+            sim_violation(m->sim, "the binding revision went back to %" PRIu64 " from %" PRIu64,
+                          r->collection_name_binding_revision, call->floor[1]);
+        if (r->collection == NULL && (call->floor[0] & fact_bit(ALL_COLLECTION, collection)) != 0)
+            sim_violation(m->sim, "the name of collection %u is bound no more", collection);
+        if (r->collection_name_binding_revision > m->binding_revision[collection])
+            m->binding_revision[collection] = r->collection_name_binding_revision;
+        searchfabric__v1__resolve_collection_name_binding_response__free_unpacked(r, NULL);
     } else if (read == ALL_READ_COLLECTIONS) {
         PB(ListCollectionsResponse) *r =
             searchfabric__v1__list_collections_response__unpack(NULL, b->len, b->data);
@@ -394,5 +442,6 @@ struct all_call *all_model_read(struct all_model *m, enum all_read read, unsigne
     call->ctx = m;
     call->index = collection * ALL_READS + (unsigned)read;
     call->floor[0] = facts_told(m);
+    call->floor[1] = m->binding_revision[collection];
     return call;
 }

@@ -27,6 +27,7 @@ struct all_answer {
     size_t slice_count;
     struct all_slice slices[ALL_SLICES]; /* batch: once durable */
     bool object;                         /* allocation: its replay-success object stands */
+    const char *token;                   /* batch: of the generation it was made for; static */
 };
 
 /* A timestamp that an acknowledgement named. */
@@ -50,7 +51,10 @@ struct all_model {
     struct all_answer answers[ALL_OPS];
     struct all_named named[ALL_MOST_NAMED];
     size_t named_count;
-    uint64_t highest_acked[ALL_COLLECTIONS]; /* commit_ts */
+    uint64_t highest_acked[ALL_COLLECTIONS];    /* commit_ts */
+    uint64_t binding_revision[ALL_COLLECTIONS]; /* highest that was answered */
+    bool next_sent[ALL_COLLECTIONS];            /* the second generation is on its way */
+    bool next_told[ALL_COLLECTIONS];            /* and an answer said that it is in force */
 
     /* seen in the backend */
     uint64_t seen_puts;

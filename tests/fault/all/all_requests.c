@@ -64,11 +64,14 @@ void all_ops_draw(struct all_op ops[ALL_OPS], struct sf_rng *rng)
     }
     for (unsigned i = 0; i < ALL_ALLOCS; i++) {
         struct all_op *alloc = &ops[ALL_FIRST_ALLOC + i];
-        struct all_op *batch = &ops[ALL_FIRST_BATCH + i];
         alloc->kind = ALL_ALLOC;
         alloc->collection = (unsigned)sf_rng_below(rng, ALL_COLLECTIONS);
         (void)snprintf(alloc->key, sizeof(alloc->key), "alloc-%u", i);
         draw_alloc(alloc, i, rng);
+    }
+    for (unsigned i = 0; i < ALL_CREATES; i++) {
+        const struct all_op *alloc = &ops[ALL_FIRST_ALLOC + i];
+        struct all_op *batch = &ops[ALL_FIRST_BATCH + i];
         draw_batch(batch, rng);
         batch->kind = ALL_BATCH;
         batch->collection = alloc->collection;
@@ -77,7 +80,7 @@ void all_ops_draw(struct all_op ops[ALL_OPS], struct sf_rng *rng)
         (void)snprintf(batch->key, sizeof(batch->key), "batch-%u", i);
     }
     for (unsigned i = 0; i < ALL_INDEXES; i++) {
-        struct all_op *batch = &ops[ALL_FIRST_BATCH + ALL_ALLOCS + i];
+        struct all_op *batch = &ops[ALL_FIRST_INDEX + i];
         draw_batch(batch, rng);
         batch->kind = ALL_BATCH;
         batch->collection = (unsigned)sf_rng_below(rng, ALL_COLLECTIONS);
@@ -87,6 +90,19 @@ void all_ops_draw(struct all_op ops[ALL_OPS], struct sf_rng *rng)
         batch->alloc = -1;
         (void)snprintf(batch->key, sizeof(batch->key), "index-%u", i);
     }
+    for (unsigned c = 0; c < ALL_COLLECTIONS; c++) {
+        for (unsigned k = 0; k < 2; k++) {
+            struct all_op *op = &ops[ALL_FIRST_NEXT + 2 * c + k];
+            op->kind = k == 0 ? ALL_NEXT_SCHEMA : ALL_NEXT_READY;
+            op->collection = c;
+            (void)snprintf(op->key, sizeof(op->key), "next-%u-%u", k, c);
+        }
+    }
+}
+
+const char *all_token(unsigned generation)
+{
+    return generation == 1 ? "gen-1" : "gen-2";
 }
 
 void all_rows(const struct all_op *op, const uint64_t *allocated, struct all_row rows[ALL_ITEMS])
@@ -253,7 +269,7 @@ static struct all_call *collection_call(struct all_cluster *cluster, const struc
 }
 
 static struct all_call *schema_call(struct all_cluster *cluster, const struct all_op *op,
-                                    const struct all_facts *facts)
+                                    const struct all_facts *facts, unsigned generation)
 {
     struct all_call *call = all_call_new(cluster, ALL_CATALOG, CATALOG "PutCollectionSchema");
     PB(PutCollectionSchemaRequest) *put =
@@ -261,16 +277,16 @@ static struct all_call *schema_call(struct all_cluster *cluster, const struct al
 
     put->meta = meta(call->arena, op->key, ADMIN);
     put->collection = ref(call->arena, facts, op->collection);
-    put->schema_version = 1;
+    put->schema_version = generation;
     put->fence = MAKE(call->arena, SchemaFencePrecondition, schema_fence_precondition);
-    put->fence->schema_generation_token = text(call->arena, ALL_TOKEN);
+    put->fence->schema_generation_token = text(call->arena, all_token(generation));
     put->definition = definition(call->arena);
     call->request = &put->base;
     return call;
 }
 
 static struct all_call *ready_call(struct all_cluster *cluster, const struct all_op *op,
-                                   const struct all_facts *facts)
+                                   const struct all_facts *facts, unsigned generation)
 {
     struct all_call *call =
         all_call_new(cluster, ALL_CATALOG, PRIVATE "ReportSchemaConvergenceSignal");
@@ -279,8 +295,8 @@ static struct all_call *ready_call(struct all_cluster *cluster, const struct all
              report_schema_convergence_signal_request);
 
     report->collection = ref(call->arena, facts, op->collection);
-    report->schema_version = 1;
-    report->schema_generation_token = text(call->arena, ALL_TOKEN);
+    report->schema_version = generation;
+    report->schema_generation_token = text(call->arena, all_token(generation));
     report->signal =
         SEARCHFABRIC__V1__SCHEMA_CONVERGENCE_SIGNAL__SCHEMA_CONVERGENCE_SIGNAL_SERVING_GENERATION_READY;
     call->request = &report->base;
@@ -350,7 +366,8 @@ static void put_policy(PB(MutationBatch) * batch, enum all_policy policy)
 }
 
 static struct all_call *batch_call(struct all_cluster *cluster, const struct all_op *op,
-                                   const struct all_facts *facts, struct sf_view answer)
+                                   const struct all_facts *facts, const char *token,
+                                   struct sf_view answer)
 {
     struct all_call *call = all_call_new(cluster, ALL_INGEST, NULL);
     struct sf_arena *arena = call->arena;
@@ -374,7 +391,7 @@ static struct all_call *batch_call(struct all_cluster *cluster, const struct all
     batch->batch_id = text(arena, op->key);
     batch->stream_identity = text(arena, "sim-stream");
     batch->collection = ref(arena, facts, op->collection);
-    batch->schema_generation_token = text(arena, ALL_TOKEN);
+    batch->schema_generation_token = text(arena, token);
     put_policy(batch, op->policy);
     batch->entries = sf_arena_alloc(arena, (op->count + 1) * sizeof(*batch->entries));
     for (size_t i = 0; i < op->count; i++) {
@@ -393,7 +410,8 @@ static struct all_call *batch_call(struct all_cluster *cluster, const struct all
 }
 
 struct all_call *all_op_call(struct all_cluster *cluster, const struct all_op *op,
-                             const struct all_facts *facts, struct sf_view answer)
+                             const struct all_facts *facts, const char *token,
+                             struct sf_view answer)
 {
     switch (op->kind) {
     case ALL_NAMESPACE:
@@ -401,13 +419,17 @@ struct all_call *all_op_call(struct all_cluster *cluster, const struct all_op *o
     case ALL_COLLECTION:
         return collection_call(cluster, op, facts);
     case ALL_SCHEMA:
-        return schema_call(cluster, op, facts);
+        return schema_call(cluster, op, facts, 1);
     case ALL_READY:
-        return ready_call(cluster, op, facts);
+        return ready_call(cluster, op, facts, 1);
     case ALL_ALLOC:
         return alloc_call(cluster, op, facts);
     case ALL_BATCH:
-        return batch_call(cluster, op, facts, answer);
+        return batch_call(cluster, op, facts, token, answer);
+    case ALL_NEXT_SCHEMA:
+        return schema_call(cluster, op, facts, 2);
+    case ALL_NEXT_READY:
+        return ready_call(cluster, op, facts, 2);
     }
     SF_ASSERT(false);
     return NULL;
@@ -528,6 +550,18 @@ static struct all_call *collections_read(struct all_cluster *cluster, const stru
     return call;
 }
 
+static struct all_call *binding_read(struct all_cluster *cluster, unsigned c,
+                                     const struct all_facts *facts)
+{
+    PB(ResolveCollectionNameBindingRequest) * resolve;
+    struct all_call *call = read_of(
+        cluster, PRIVATE "ResolveCollectionNameBinding",
+        &searchfabric__v1__resolve_collection_name_binding_request__descriptor, (void **)&resolve);
+
+    resolve->name_binding = binding(call->arena, facts, c);
+    return call;
+}
+
 struct all_call *all_read_call(struct all_cluster *cluster, enum all_read read, unsigned collection,
                                const struct all_facts *facts)
 {
@@ -550,6 +584,8 @@ struct all_call *all_read_call(struct all_cluster *cluster, enum all_read read, 
         return namespaces_read(cluster);
     case ALL_READ_COLLECTIONS:
         return collections_read(cluster, facts);
+    case ALL_READ_BINDING:
+        return binding_read(cluster, collection, facts);
     case ALL_READS:
         break;
     }

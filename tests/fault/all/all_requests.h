@@ -12,12 +12,21 @@
 #define ALL_CLIENTS     2
 #define ALL_ITEMS       4
 #define ALL_ISSUE       UINT64_MAX
-#define ALL_ALLOCS      9                   /* each with a batch that realizes it */
+#define ALL_ALLOCS      14
+#define ALL_CREATES     8                   /* of them, realized by a batch each */
 #define ALL_INDEXES     5                   /* batches of INDEX rows, without a receipt */
 #define ALL_HOT_ID      (UINT64_C(1) << 40) /* every INDEX batch writes this document */
-#define ALL_TOKEN       "gen-1"
 
-enum all_kind { ALL_NAMESPACE, ALL_COLLECTION, ALL_SCHEMA, ALL_READY, ALL_ALLOC, ALL_BATCH };
+enum all_kind {
+    ALL_NAMESPACE,
+    ALL_COLLECTION,
+    ALL_SCHEMA,
+    ALL_READY,
+    ALL_ALLOC,
+    ALL_BATCH,
+    ALL_NEXT_SCHEMA, /* the second generation */
+    ALL_NEXT_READY
+};
 
 enum all_policy { ALL_INGEST_ACK, ALL_DURABLE, ALL_VISIBLE };
 
@@ -45,7 +54,9 @@ struct all_op {
 #define ALL_CATALOG_OPS (ALL_CLIENTS * (1 + 3 * ALL_COLLECTIONS))
 #define ALL_FIRST_ALLOC ALL_CATALOG_OPS
 #define ALL_FIRST_BATCH (ALL_FIRST_ALLOC + ALL_ALLOCS)
-#define ALL_OPS         (ALL_FIRST_BATCH + ALL_ALLOCS + ALL_INDEXES)
+#define ALL_FIRST_INDEX (ALL_FIRST_BATCH + ALL_CREATES)
+#define ALL_FIRST_NEXT  (ALL_FIRST_INDEX + ALL_INDEXES)
+#define ALL_OPS         (ALL_FIRST_NEXT + 2 * ALL_COLLECTIONS)
 
 /* Index of a catalog operation. */
 unsigned all_namespace_op(unsigned variant);
@@ -62,9 +73,14 @@ struct all_facts {
 /* Rows of a batch; `allocated` are the realized ids of its allocation (NULL for INDEX batches). */
 void all_rows(const struct all_op *op, const uint64_t *allocated, struct all_row rows[ALL_ITEMS]);
 
-/* A call with the request of `op`. `answer`: packed answer of the allocation of a batch. */
+/* Token of schema generation 1 or 2. */
+const char *all_token(unsigned generation);
+
+/* A call with the request of `op`. Of a batch: `token` of the generation that it was made for,
+ * `answer` the packed answer of its allocation. */
 struct all_call *all_op_call(struct all_cluster *cluster, const struct all_op *op,
-                             const struct all_facts *facts, struct sf_view answer);
+                             const struct all_facts *facts, const char *token,
+                             struct sf_view answer);
 
 /* Reads: kinds of public questions. */
 enum all_read {
@@ -77,6 +93,7 @@ enum all_read {
     ALL_READ_STATISTICS,
     ALL_READ_NAMESPACES,
     ALL_READ_COLLECTIONS,
+    ALL_READ_BINDING, /* its revision rises in a rebuild: not the same bytes */
     ALL_READS
 };
 

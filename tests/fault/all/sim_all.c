@@ -28,6 +28,7 @@ struct world {
     int64_t deposed_at_ms[2]; /* when a node was seen so; 0 = it is not */
     struct said before[ALL_READS * ALL_COLLECTIONS];
     bool rebuilt;
+    bool evolves; /* a second schema generation comes */
 };
 
 struct client {
@@ -101,12 +102,41 @@ static void repeat_something(struct client *client, struct sim_process *process,
         ask_something(w, process);
 }
 
+/* Allocations, the batches that realize them, INDEX batches, perhaps a second generation: mostly in
+ * order. */
+static unsigned draw_order(struct client *client, unsigned order[ALL_OPS])
+{
+    struct world *w = client->w;
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < ALL_ALLOCS; i++) {
+        order[count++] = ALL_FIRST_ALLOC + i;
+        if (i < ALL_CREATES)
+            order[count++] = ALL_FIRST_BATCH + i;
+        if (i < ALL_INDEXES)
+            order[count++] = ALL_FIRST_INDEX + i;
+    }
+    for (unsigned i = 0; i + 1 < count; i++) {
+        unsigned k = i + (unsigned)draw(w, i + 4 < count ? 4 : 1);
+        unsigned t = order[i];
+        order[i] = order[k];
+        order[k] = t;
+    }
+    for (unsigned i = ALL_FIRST_NEXT; i < ALL_OPS && w->evolves; i += 2) {
+        unsigned at = (unsigned)draw(w, count);
+        memmove(&order[at + 2], &order[at], (count - at) * sizeof(order[0]));
+        order[at] = i;
+        order[at + 1] = i + 1;
+        count += 2;
+    }
+    return count;
+}
+
 static void run_client(struct sim_process *process, void *arg)
 {
     struct client *client = arg;
     struct world *w = client->w;
-    unsigned order[ALL_OPS - ALL_FIRST_ALLOC];
-    const unsigned count = ALL_OPS - ALL_FIRST_ALLOC;
+    unsigned order[ALL_OPS];
 
     pursue(client, process, all_namespace_op(client->id));
     for (unsigned c = 0; c < ALL_COLLECTIONS; c++) {
@@ -118,18 +148,10 @@ static void run_client(struct sim_process *process, void *arg)
     w->set_up++;
     while (w->set_up < ALL_CLIENTS) /* in a calm start the storm begins here */
         sim_sleep(process, 10);
-    /* allocations and the batches that realize them, mostly in order */
-    for (unsigned i = 0; i < count; i++)
-        order[i] = i < 2 * ALL_ALLOCS ? (i % 2 == 0 ? i / 2 : ALL_ALLOCS + i / 2) : i;
-    for (unsigned i = 0; i + 1 < count; i++) {
-        unsigned k = i + (unsigned)draw(w, i + 4 < count ? 4 : 1);
-        unsigned t = order[i];
-        order[i] = order[k];
-        order[k] = t;
-    }
+    unsigned count = draw_order(client, order);
     for (unsigned pass = 0; pass < 2; pass++) { /* a batch may have come before its ids */
         for (unsigned i = 0; i < count; i++) {
-            unsigned index = ALL_FIRST_ALLOC + order[i];
+            unsigned index = order[i];
             if (pass == 0 && !all_model_can_send(w->model, index))
                 continue;
             if (pass == 0 || !all_model_is_done(w->model, index))
@@ -216,8 +238,9 @@ static void ask_everything(struct sim_process *process, void *arg)
             w->before[q] = now;
             continue;
         }
-        if (now.err != w->before[q].err ||
-            !sf_view_equal(sf_buf_view(&now.packed), sf_buf_view(&w->before[q].packed)))
+        bool same = q % ALL_READS != ALL_READ_BINDING; /* the model holds against it what grew */
+        if (same && (now.err != w->before[q].err ||
+                     !sf_view_equal(sf_buf_view(&now.packed), sf_buf_view(&w->before[q].packed))))
             sim_violation(w->cluster.sim, "read %u of collection %u differs after a rebuild",
                           q % ALL_READS, q / ALL_READS);
         sf_buf_fini(&now.packed);
@@ -226,7 +249,8 @@ static void ask_everything(struct sim_process *process, void *arg)
         bool answered = !all_model_succeeded(w->model, i);
         while (!answered) {
             struct all_call *call = all_model_call(w->model, i);
-            answered = all_call_run(call, process, 0, 5000) && call->err == SF_OK;
+            answered = all_call_run(call, process, 0, 5000) &&
+                       (call->err == SF_OK || call->err == SF_VERSION_CONFLICT);
             all_call_release(call);
             if (!answered)
                 sim_sleep(process, 50);
@@ -242,6 +266,16 @@ static void open_projection(struct world *w)
     sf_diag_init(&diag);
     if (sf_catalog_projection_open(NULL, NULL, &diag, &w->cluster.sql) != SF_OK)
         sim_violation(w->cluster.sim, "no projection: %s", diag.message);
+}
+
+/* Both nodes die with the projection; the next ones rebuild it, in a race. */
+static void lose_projection(struct world *w)
+{
+    sim_trace(w->cluster.sim, "the projection is lost");
+    for (unsigned i = 0; i < ALL_NODES; i++)
+        sim_node_kill(w->cluster.nodes[i]);
+    sf_sql_close(w->cluster.sql);
+    open_projection(w);
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -296,7 +330,12 @@ static void run_to_the_end(struct world *w, struct sim_process *clients,
         sim_run_until(sim, all_set_up, w, 60000, "every collection is ready");
         sim_storm(sim, storm);
     }
-    sim_run_for(sim, 9000);
+    int64_t loss_ms = (int64_t)draw(w, 3 * 9000);
+    sim_run_for(sim, loss_ms < 9000 ? loss_ms : 9000);
+    if (loss_ms < 9000) {
+        lose_projection(w);
+        sim_run_for(sim, 9000 - loss_ms);
+    }
     sim_settle(sim);
     w->cluster.settled = true;
     sim_node_kill(w->cluster.nodes[0]); /* it comes back and takes the office */
@@ -337,6 +376,7 @@ static void run_all(struct sim *sim)
                              .coordinator_shards = 1 + (uint32_t)sf_rng_below(sim_rng(sim), 2),
                              .served = on_served,
                              .served_ctx = w};
+    w->evolves = sf_rng_below(sim_rng(sim), 2) == 0;
     open_projection(w);
     w->model = all_model_new(&w->cluster);
     nodes_start(w);
