@@ -162,12 +162,14 @@ static enum sf_err ack_send(struct ingest_batch *batch)
 /* Sends what waits, in order, as far as the peer has room. */
 static void acks_flush(struct ingest_call *call)
 {
+    atomic_fetch_add(&call->refs, 1); /* the last batch may hold the last reference */
     while (call->unsent.head != NULL) {
         if (!call->ended && !call->gone && ack_send(call->unsent.head) == SF_ERR_FULL)
-            return;
+            break;
         batch_destroy(ingest_queue_pop(&call->unsent));
     }
     call_finish_if_done(call);
+    ingest_call_release(call);
 }
 
 static void count_answer(const struct ingest_batch *batch, enum sf_err err)

@@ -68,9 +68,7 @@ static void test_routes(void **state)
 
 static void test_index_names(void **state)
 {
-    static const char *const good[] = {"books", "b", "logs-2026.11.30",
-                                       "b\xc3\xbc"
-                                       "cher"};
+    static const char *const good[] = {"books", "b", "logs-2026.11.30", "\xc3\xbc"};
     static const char *const bad[] = {"",    "Books", "_books", "-b",  "+b",  ".",
                                       "..",  "a b",   "a*",     "a/b", "a,b", "a#b",
                                       "a:b", "a\"b",  "\xff",   "a\nb"};
