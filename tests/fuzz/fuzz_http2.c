@@ -12,6 +12,7 @@
  */
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
@@ -175,7 +176,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sf_buf_append(&out, preface, sizeof(preface) - 1);
     spell(&in, &out);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    SF_ASSERT(fd >= 0 && connect(fd, (struct sockaddr *)(void *)&addr, sizeof(addr)) == 0);
+    SF_ASSERT(fd >= 0 &&
+              TEMP_FAILURE_RETRY(connect(fd, (struct sockaddr *)(void *)&addr, sizeof(addr))) == 0);
     (void)send(fd, out.data, out.len, MSG_NOSIGNAL);
     (void)shutdown(fd, SHUT_WR);
     while (recv(fd, answer, sizeof(answer), 0) > 0)
