@@ -48,8 +48,8 @@ struct sf_commit_deps {
 /* Claims, seals and recovers every shard, then serves. Blocks: a worker task of `sched`, or a plain
  * thread with `sched` NULL; never a loop of `deps` (they must be running). Errors:
  * SF_ERR_UNAVAILABLE (the store did not answer), SF_ERR_CORRUPT (an object does not verify; its key
- * is in `diag`). On error nothing stays open. A shard that another owner claimed meanwhile is left to
- * it and answers NOT_LEADER (stats: shards_leading). */
+ * is in `diag`). On error nothing stays open. A shard that another owner claimed meanwhile is left
+ * to it and answers NOT_LEADER (stats: shards_leading). */
 SF_MUST_USE enum sf_err sf_commit_open(const struct sf_commit_deps *deps, struct sf_sched *sched,
                                        struct sf_diag *diag, struct sf_commit **out_commit);
 

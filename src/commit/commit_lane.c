@@ -99,17 +99,23 @@ static uint32_t demand(const struct sf_lane *lane)
     return count;
 }
 
-static void tso_failed(struct sf_lane *lane)
+void sf_lane_refuse_unstarted(struct sf_lane *lane, const char *authority)
 {
     struct sf_diag diag;
     sf_diag_init(&diag);
-    (void)sf_diag_set(&diag, SF_BACKEND_UNAVAILABLE, "the timestamp oracle does not answer");
-    sf_diag_detail(&diag, "failing_authority", "tso");
+    (void)sf_diag_set(&diag, SF_BACKEND_UNAVAILABLE, "no timestamp can be released: %s", authority);
+    sf_diag_detail(&diag, "failing_authority", "%s", authority);
     while (lane->queue_first != NULL && !lane->queue_first->started)
         refuse_front(lane, REFUSAL(DEPENDENCY_UNAVAILABLE), &diag);
+    sf_shard_count(lane->shard);
+    sf_shard_control_check(lane->shard);
+}
+
+static void tso_failed(struct sf_lane *lane)
+{
+    sf_lane_refuse_unstarted(lane, "tso");
     if (lane->queue_first != NULL) /* a started batch goes on when the oracle is back */
         sf_timer_start(&lane->retry, RETRY_MS * 10);
-    sf_shard_control_check(lane->shard);
 }
 
 static void tso_done(struct sf_tso_request *request)

@@ -16,6 +16,8 @@
  *   LEADING --a foreign object where ours should stand--> DEPOSED --close--> CLOSED
  */
 
+#define PATIENCE 8 /* failures in a row before waiting batches are refused; about half a second */
+
 static void leader_send(struct sf_shard *shard);
 static void leader_write(struct sf_shard *shard);
 
@@ -91,6 +93,16 @@ static void leader_stands(struct sf_shard *shard, const struct sf_etag *etag)
     sf_shard_control_check(shard);
 }
 
+/* The swap has to be tried again. Whoever waits for the bound is not kept waiting for ever. */
+static void leader_failed(struct sf_shard *shard)
+{
+    sf_timer_start(&shard->leader_timer, sf_shard_backoff_ms(shard, shard->leader_failures++));
+    if (shard->leader_failures < PATIENCE)
+        return;
+    for (struct sf_lane *lane = shard->bound_lanes; lane != NULL; lane = lane->next_bound)
+        sf_lane_refuse_unstarted(lane, "object_store");
+}
+
 static void note_owner(struct sf_shard *shard, struct sf_view body)
 {
     struct sf_arena *arena = sf_arena_new(1u << 20);
@@ -116,7 +128,7 @@ static void leader_read_done(struct sf_get *get)
         note_owner(shard, sf_buf_view(&get->body));
         sf_shard_depose(shard, "leader.json was swapped by another owner");
     } else { /* not seen yet, or not readable */
-        sf_timer_start(&shard->leader_timer, sf_shard_backoff_ms(shard, shard->leader_failures++));
+        leader_failed(shard);
     }
 }
 
@@ -137,7 +149,7 @@ static void leader_put_done(struct sf_batch *batch)
         shard->ops_outstanding++;
         sf_store_get(shard->commit->deps.store, &shard->leader_get);
     } else {
-        sf_timer_start(&shard->leader_timer, sf_shard_backoff_ms(shard, shard->leader_failures++));
+        leader_failed(shard);
     }
 }
 

@@ -302,6 +302,8 @@ void sf_lane_add_durable(struct sf_lane *lane, struct sf_intent *intent);
 /* Hands the durable front of the lane's order to the publisher. */
 void sf_lane_hand_over(struct sf_lane *lane);
 void sf_lane_published(struct sf_lane *lane, uint64_t version, size_t count);
+/* Refuses the batches that have no timestamp yet, because `authority` does not answer. */
+void sf_lane_refuse_unstarted(struct sf_lane *lane, const char *authority);
 /* Refuses everything that waits in the lane. */
 void sf_lane_abandon(struct sf_lane *lane, Searchfabric__V1__BatchRefusal refusal);
 /* The lane of `collection`, made and loading when it was not hot; NULL when the shard is full. */

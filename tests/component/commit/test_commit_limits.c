@@ -97,6 +97,37 @@ static void test_oracle_down(void **state)
     world_free(w);
 }
 
+/* The bound cannot be made durable: nothing above it is released, and nobody waits for ever. */
+static void test_leadership_unreachable(void **state)
+{
+    struct world *w = world_new();
+    struct sf_arena *arena = sf_arena_new(1u << 20);
+    struct entry entry = {.doc_id = 1, .body = "x"};
+    struct batch_spec spec = {.collection_id = 1, .batch_id = "a", .entries = &entry, .count = 1};
+    (void)state;
+    SF_PROVES("COORD-3-19");
+    assert_int_equal(world_open(w), SF_OK);
+    struct outcome before = world_put(w, 1, 1, "b", "x");
+    world_settle(w);
+    gate_store_fail(w->gate, "leader.json", SF_ERR_UNAVAILABLE);
+    hand_tso_set(&w->tso, WORLD_TSO0 + (UINT64_C(5000) << 18)); /* past what it may release */
+    unsigned wal = gate_store_puts(w->gate, "wal/");
+    for (unsigned i = 0; i < 3; i++) {
+        struct outcome out = world_wait(w, world_submit(w, &spec));
+        assert_int_equal(out.refusal, REFUSED(DEPENDENCY_UNAVAILABLE));
+        assert_non_null(strstr(out.details, "failing_authority=object_store;"));
+    }
+    const Searchfabric__V1__GetLaneStateResponse *lane = world_lane(w, 1, arena);
+    assert_int_equal(lane->n_open_intents, 0);
+    assert_true(lane->lane->local_max_commit_ts == before.commit_ts[0]);
+    assert_int_equal(gate_store_puts(w->gate, "wal/"), wal);
+    gate_store_fail(w->gate, NULL, SF_OK);
+    for (struct outcome out = {0}; out.gate != DURABLE;)
+        out = world_wait(w, world_submit(w, &spec));
+    sf_arena_destroy(arena);
+    world_free(w);
+}
+
 static void test_lane_not_readable(void **state)
 {
     struct world *w = world_new();
@@ -222,6 +253,7 @@ static void test_eviction(void **state)
     struct sf_commit_stats stats;
     (void)state;
     w->deps.shard_count = 1;
+    SF_PROVES("COORD-5.2-08");
     w->deps.lane_idle_ms = 1;
     w->clock.unix_ms += 16 * 60 * 1000; /* what was admitted at WORLD_TSO0 is out of the window */
     assert_int_equal(world_open(w), SF_OK);
@@ -232,8 +264,12 @@ static void test_eviction(void **state)
         sf_commit_stats_get(w->commit, &stats);
     } while (stats.lanes > 0); /* the sweep takes it out */
     unsigned heads = gate_store_gets(w->gate, "manifest_committed_head");
+    unsigned manifests = gate_store_gets(w->gate, "manifest_v");
+    unsigned requests = gate_store_requests(w->gate);
     assert_true(world_watermarks(w, 1, arena)->safe_ts == safe);
     assert_int_equal(gate_store_gets(w->gate, "manifest_committed_head"), heads + 1);
+    assert_int_equal(gate_store_gets(w->gate, "manifest_v"), manifests + 1);
+    assert_int_equal(gate_store_requests(w->gate), requests + 2); /* nothing else is read */
     struct outcome again = world_put(w, 1, 1, "a", "x");
     assert_true(again.duplicate && again.commit_ts[0] == out.commit_ts[0]);
     assert_true(world_put(w, 1, 2, "b", "y").commit_ts[0] > out.commit_ts[0]);
@@ -290,11 +326,17 @@ static void test_oracle_demand_gathers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_duplicates),         cmocka_unit_test(test_window),
-        cmocka_unit_test(test_oracle_down),        cmocka_unit_test(test_lane_not_readable),
-        cmocka_unit_test(test_writers_stopped),    cmocka_unit_test(test_lane_queue_full),
-        cmocka_unit_test(test_hot_lanes_full),     cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_idle_costs_nothing), cmocka_unit_test(test_oracle_demand_gathers),
+        cmocka_unit_test(test_duplicates),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_oracle_down),
+        cmocka_unit_test(test_leadership_unreachable),
+        cmocka_unit_test(test_lane_not_readable),
+        cmocka_unit_test(test_writers_stopped),
+        cmocka_unit_test(test_lane_queue_full),
+        cmocka_unit_test(test_hot_lanes_full),
+        cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_idle_costs_nothing),
+        cmocka_unit_test(test_oracle_demand_gathers),
     };
     return SF_RUN_TESTS("commit_limits", tests);
 }

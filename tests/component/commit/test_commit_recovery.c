@@ -85,7 +85,8 @@ static void test_unpublished_survives(void **state)
     struct sf_rows_head head;
     struct sf_commit_stats stats;
     (void)state;
-    SF_PROVES("COORD-7.2-05", "COORD-7.3-03", "COORD-7.3-04", "COORD-7.4-03", "COORD-8-07");
+    SF_PROVES("COORD-4.3-01", "COORD-7.2-05", "COORD-7.3-03", "COORD-7.3-04", "COORD-7.4-03",
+              "COORD-8-07");
     assert_int_equal(world_open(w), SF_OK);
     struct outcome seen = world_put(w, 3, 1, "other", "o"); /* published before the crash */
     world_settle(w);
@@ -103,6 +104,8 @@ static void test_unpublished_survives(void **state)
         const Searchfabric__V1__GetLaneStateResponse *lane = world_lane(w, 1, arena);
         assert_int_equal(lane->n_open_intents, 2);
         assert_string_equal(lane->open_intents[0]->intent->batch_id, "a");
+        assert_string_not_equal(lane->open_intents[0]->intent->write_intent_id,
+                                lane->open_intents[1]->intent->write_intent_id);
         assert_true(lane->open_intents[0]->intent->commit_ts == out.commit_ts[0]);
         assert_true(lane->open_intents[0]->intent->coordinator_epoch == out.epoch);
         assert_true(lane->lane->local_max_commit_ts == out2.commit_ts[0]);
@@ -365,13 +368,36 @@ static void test_planted_manifest(void **state)
     world_free(w);
 }
 
+/* The coordinator keeps nothing of its own but the fence of each shard. */
+static void expect_only_known_objects(struct world *w)
+{
+    struct sf_arena *arena = sf_arena_new(4u << 20);
+    struct sf_list_entry *entries = NULL;
+    size_t count = 0;
+    unsigned leaders = 0;
+    assert_int_equal(sf_store_list_wait(w->memory, NULL, (struct sf_view){0}, (struct sf_view){0},
+                                        1000, arena, &entries, &count),
+                     SF_OK);
+    assert_true(count < 1000);
+    for (size_t i = 0; i < count; i++) {
+        const char *key = sf_arena_str(arena, entries[i].key);
+        if (strncmp(key, "coordinator/shard=", 18) == 0 && strstr(key, "/leader.json") != NULL)
+            leaders++;
+        else
+            assert_true(strncmp(key, "wal/", 4) == 0 || strncmp(key, "manifests/", 10) == 0 ||
+                        strstr(key, "/manifest_committed_head.json") != NULL);
+    }
+    assert_int_equal(leaders, 4);
+    sf_arena_destroy(arena);
+}
+
 /* Drained: the next start reads no WAL and opens no lane, however many collections there are. */
 static void test_drained_restart_is_lean(void **state)
 {
     struct world *w = world_new();
     struct sf_commit_stats stats;
     (void)state;
-    SF_PROVES("COORD-7.3-01", "COORD-7.3-05");
+    SF_PROVES("COORD-2-11", "COORD-7.3-01", "COORD-7.3-05");
     assert_int_equal(world_open(w), SF_OK);
     for (unsigned i = 1; i <= 60; i++)
         (void)world_put(w, i, 1, "a", "x");
@@ -379,6 +405,7 @@ static void test_drained_restart_is_lean(void **state)
     struct outcome out = world_put(w, 1, 2, "b", "y");
     assert_int_equal(out.refusal, REFUSED(NOT_LEADER)); /* draining */
     world_close(w);
+    expect_only_known_objects(w);
     unsigned manifests = gate_store_gets(w->gate, "manifest");
     unsigned wal = gate_store_gets(w->gate, "wal/");
     pass_bound(w);

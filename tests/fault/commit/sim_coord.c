@@ -815,7 +815,8 @@ static void run_coord(struct sim *sim)
 
 int main(int argc, char **argv)
 {
-    static const char *const proves[] = {NULL};
+    static const char *const proves[] = {"COORD-2-13", "COORD-3-15", "COORD-3-16", "COORD-7.2-06",
+                                         NULL};
     static const struct sim_scenario scenarios[] = {
         {.name = "coord", .area = "coord", .run = run_coord, .proves = proves},
         {.name = "publish", .area = "publish", .run = run_publish}};
