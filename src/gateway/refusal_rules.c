@@ -11,6 +11,8 @@
 
 #define R(name) SEARCHFABRIC__V1__BATCH_REFUSAL__BATCH_REFUSAL_##name
 
+#define STREAM_METHOD "/searchfabric.v1.IngestGatewayService/StreamMutations"
+
 /* Wait that is advised where the refusal names none. */
 #define RETRY_AFTER_MS "100"
 
@@ -64,12 +66,28 @@ static void default_detail(struct sf_diag *diag, const char *key, const char *va
         sf_diag_detail(diag, key, "%s", value);
 }
 
+/* What this build cannot do is not the batch's fault. */
+static bool not_served(const Searchfabric__V1__BatchRefused *refused)
+{
+    for (size_t i = 0; i < refused->n_details; i++)
+        if (strcmp(refused->details[i]->key, "violation") == 0)
+            return strcmp(refused->details[i]->value, "flow_a_not_served") == 0;
+    return false;
+}
+
 enum sf_err sf_refusal_project(const Searchfabric__V1__BatchRefused *refused, const char *batch_id,
                                struct sf_diag *diag)
 {
     const struct projection *p = projection_of(refused->refusal);
     const char *message = refused->message[0] != '\0' ? refused->message : p->message;
 
+    if (not_served(refused)) {
+        (void)sf_diag_set(diag, SF_UNIMPLEMENTED,
+                          "rows with the source's commit_ts (Flow A) and "
+                          "collections fed by them are not served");
+        sf_diag_detail(diag, "rpc_method", "%s", STREAM_METHOD);
+        return SF_UNIMPLEMENTED;
+    }
     (void)sf_diag_set(diag, p->code, "%s", message);
     for (size_t i = 0; i < refused->n_details && i < 6; i++)
         sf_diag_detail(diag, refused->details[i]->key, "%s", refused->details[i]->value);

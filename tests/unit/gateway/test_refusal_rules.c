@@ -94,6 +94,13 @@ static void test_details_are_taken_over(void **state)
     refused.n_details = 1;
     assert_int_equal(sf_refusal_project(&refused, "b-1", &diag), SF_BACKEND_UNAVAILABLE);
     assert_detail(&diag, "failing_authority", "tso");
+
+    sf_diag_init(&diag);
+    entries[0].key = "violation";
+    entries[0].value = "flow_a_not_served";
+    refused.refusal = R(INVALID_BATCH);
+    assert_int_equal(sf_refusal_project(&refused, "b-1", &diag), SF_UNIMPLEMENTED);
+    assert_detail(&diag, "rpc_method", "/searchfabric.v1.IngestGatewayService/StreamMutations");
 }
 
 int main(void)
