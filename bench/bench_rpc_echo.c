@@ -1,7 +1,7 @@
 /*
  * Echo over gRPC on loopback. The server runs in a process of its own, so that its CPU time and
  * memory are its own; this process holds the clients: C connections with S calls in flight each.
- * Where the build has the gRPC C core (bench_rpc_peer), the same load is put on it in the same run
+ * Where the build has the gRPC C core (peer_grpc_core), the same load is put on it in the same run
  * and the ratio of server CPU per call is printed. usage: bench_rpc_echo [calls per setting]
  */
 #include <signal.h>
@@ -251,8 +251,8 @@ static void peer_path(const char *self, char *out, size_t size)
 {
     const char *slash = strrchr(self, '/');
 
-    (void)snprintf(out, size, "%.*sbench_peer_grpc_core",
-                   slash == NULL ? 0 : (int)(slash - self + 1), self);
+    (void)snprintf(out, size, "%.*speer_grpc_core", slash == NULL ? 0 : (int)(slash - self + 1),
+                   self);
 }
 
 int main(int argc, char **argv)
