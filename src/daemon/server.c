@@ -168,10 +168,6 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
     server->catalog_channel =
         sf_inproc_channel_new(services, SF_CATALOG_SERVICE_COUNT, identity_name, server->clock);
     sf_worker_set(server, SF_WORKER_CCS, SF_WORKER_SERVING);
-    struct sf_catalog_stats stats;
-    sf_catalog_stats(server->catalog, &stats);
-    SF_LOG(INFO, "catalog_open", SF_KV_U64("owner_epoch", stats.owner_epoch),
-           SF_KV_U64("recovered", stats.recovered), SF_KV_U64("open_ms", stats.open_ms));
     return SF_OK;
 }
 
@@ -221,13 +217,6 @@ static enum sf_err start_commit(struct sf_server *server, struct sf_diag *diag)
     const struct sf_service *service = sf_commit_service(server->commit);
     server->commit_channel = sf_inproc_channel_new(&service, 1, identity_name, server->clock);
     sf_worker_set(server, SF_WORKER_COORDINATOR, SF_WORKER_SERVING);
-    struct sf_commit_stats stats;
-    sf_commit_stats_get(server->commit, &stats);
-    SF_LOG(INFO, "coordinator_open", SF_KV_U64("shards", stats.shards),
-           SF_KV_U64("max_epoch", stats.max_epoch),
-           SF_KV_U64("recovered_chunks", stats.recovered_chunks),
-           SF_KV_U64("recovered_slices", stats.recovered_slices),
-           SF_KV_I64("recovery_ms", stats.recovery_ms));
     return SF_OK;
 }
 
