@@ -12,14 +12,20 @@
 int sf_cli_fail(struct sf_cli *cli, const char *what)
 {
     const struct sf_err_info *info = sf_err_info(cli->diag.err);
+
     fprintf(stderr, "sfctl: %s: %s %s", what, info->code[0] == '\0' ? info->name : info->code,
             cli->diag.message);
     for (unsigned i = 0; i < cli->diag.detail_count; i++)
         fprintf(stderr, "%s%s=%s", i == 0 ? " (" : " ", cli->diag.details[i].key,
                 cli->diag.details[i].value);
     fputs(cli->diag.detail_count == 0 ? "\n" : ")\n", stderr);
-    bool later = info->cls == SF_CLASS_RETRY_LATER || cli->diag.err == SF_DEADLINE_EXCEEDED;
-    return later ? SF_CLI_UNAVAILABLE : SF_CLI_REFUSED;
+    if (info->cls == SF_CLASS_RETRY_LATER || cli->diag.err == SF_DEADLINE_EXCEEDED) {
+        if (cli->idempotency_key != NULL && cli->idempotency_key == cli->random_key)
+            fprintf(stderr, "sfctl: the outcome may be unknown; repeat safely with --key %s\n",
+                    cli->random_key);
+        return SF_CLI_UNAVAILABLE;
+    }
+    return cli->diag.err == SF_ERR_CORRUPT ? SF_CLI_DATA : SF_CLI_REFUSED;
 }
 
 int sf_cli_connect(struct sf_cli *cli)
@@ -29,103 +35,180 @@ int sf_cli_connect(struct sf_cli *cli)
     if (sf_reactors_start(1, sf_clock_system(), &cli->diag, &cli->reactors) != SF_OK)
         return sf_cli_fail(cli, "start");
     if (sf_grpc_channel_new(sf_reactors_loop(cli->reactors, 0), cli->host, cli->port, &cli->diag,
-                            &cli->channel) != SF_OK)
-        return sf_cli_fail(cli, "connect");
+                            &cli->channel) != SF_OK) {
+        (void)sf_cli_fail(cli, "connect");
+        return cli->diag.err == SF_ERR_CONFIG ? SF_CLI_USAGE : SF_CLI_UNAVAILABLE;
+    }
     return SF_CLI_OK;
 }
 
-int sf_cli_call(struct sf_cli *cli, const char *method, const ProtobufCMessage *request,
-                const ProtobufCMessage **out_response)
+int sf_cli_call(struct sf_cli *cli, const char *what, const char *method,
+                const ProtobufCMessage *request, const ProtobufCMessage **out_response)
 {
+    struct sf_call_options options = {.timeout_ms = cli->timeout_ms};
     int exit_code = sf_cli_connect(cli);
+
     if (exit_code != SF_CLI_OK)
         return exit_code;
-    struct sf_call_options options = {.timeout_ms = cli->timeout_ms};
     sf_diag_init(&cli->diag);
     if (sf_channel_unary_wait(cli->channel, NULL, method, request, &options, cli->arena, &cli->diag,
                               out_response) != SF_OK) {
         const char *slash = strrchr(method, '/');
-        return sf_cli_fail(cli, slash == NULL ? method : slash + 1);
+        return sf_cli_fail(cli, what != NULL ? what : slash == NULL ? method : slash + 1);
     }
     return SF_CLI_OK;
+}
+
+const char *sf_cli_key(struct sf_cli *cli)
+{
+    if (cli->idempotency_key == NULL) {
+        uint8_t bytes[16];
+        sf_random_bytes(bytes, sizeof(bytes));
+        sf_hex_encode(bytes, sizeof(bytes), cli->random_key);
+        cli->idempotency_key = cli->random_key;
+    }
+    return cli->idempotency_key;
 }
 
 Searchfabric__V1__RequestMeta *sf_cli_meta(struct sf_cli *cli, Searchfabric__V1__ClientKind kind,
                                            bool mutation)
 {
     Searchfabric__V1__RequestMeta *meta = sf_arena_alloc(cli->arena, sizeof(*meta));
+
     SF_ASSERT(meta != NULL);
     searchfabric__v1__request_meta__init(meta);
-    if (mutation && cli->idempotency_key == NULL) {
-        uint8_t bytes[16];
-        sf_random_bytes(bytes, sizeof(bytes));
-        sf_hex_encode(bytes, sizeof(bytes), cli->random_key);
-        cli->idempotency_key = cli->random_key;
-    }
     if (mutation)
-        meta->idempotency_key = sf_arena_str(cli->arena, sf_view_str(cli->idempotency_key));
+        meta->idempotency_key = sf_arena_str(cli->arena, sf_view_str(sf_cli_key(cli)));
     meta->client_id = sf_arena_str(cli->arena, sf_view_str(cli->client_id));
     meta->client_kind = kind;
     return meta;
 }
 
-bool sf_cli_split_path(struct sf_cli *cli, const char *path, const char **out_namespace,
-                       const char **out_collection)
+Searchfabric__V1__EncryptionPolicy *sf_cli_encryption(struct sf_cli *cli)
 {
-    const char *slash = strchr(path, '/');
-    if (slash == NULL || slash == path || slash[1] == '\0') {
-        (void)sf_cli_usage("'%s' is not NAMESPACE/COLLECTION", path);
-        return false;
-    }
-    *out_namespace = sf_arena_str(cli->arena, sf_view_bytes(path, (size_t)(slash - path)));
-    *out_collection = slash + 1;
-    return true;
+    Searchfabric__V1__ProviderManagedEncryption *managed =
+        sf_arena_alloc(cli->arena, sizeof(*managed));
+    Searchfabric__V1__EncryptionPolicy *policy = sf_arena_alloc(cli->arena, sizeof(*policy));
+
+    SF_ASSERT(managed != NULL && policy != NULL);
+    searchfabric__v1__provider_managed_encryption__init(managed);
+    searchfabric__v1__encryption_policy__init(policy);
+    policy->mode_case = SEARCHFABRIC__V1__ENCRYPTION_POLICY__MODE_PROVIDER_MANAGED;
+    policy->provider_managed = managed;
+    return policy;
 }
 
-int sf_cli_resolve_namespace(struct sf_cli *cli, const char *name, uint64_t *out_namespace_id)
+Searchfabric__V1__CollectionRef *sf_cli_collection_ref(struct sf_cli *cli,
+                                                       struct sf_collection_ref ref)
+{
+    Searchfabric__V1__CollectionRef *message = sf_arena_alloc(cli->arena, sizeof(*message));
+
+    SF_ASSERT(message != NULL);
+    searchfabric__v1__collection_ref__init(message);
+    message->namespace_id = ref.namespace_id.v;
+    message->collection_id = ref.collection_id.v;
+    return message;
+}
+
+int sf_cli_get_namespace(struct sf_cli *cli, const char *name,
+                         const Searchfabric__V1__NamespaceDescriptor **out_descriptor)
 {
     Searchfabric__V1__GetNamespaceMetadataRequest request;
+    const ProtobufCMessage *response = NULL;
+
     searchfabric__v1__get_namespace_metadata_request__init(&request);
-    request.meta =
-        sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, false);
+    request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, false);
     request.lookup_case = SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_NAME;
     request.namespace_name = sf_arena_str(cli->arena, sf_view_str(name));
+    int exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "namespace %s", name),
+                                SF_CLI_CATALOG "GetNamespaceMetadata", &request.base, &response);
+    if (exit_code == SF_CLI_OK)
+        *out_descriptor =
+            ((const Searchfabric__V1__GetNamespaceMetadataResponse *)response)->descriptor;
+    return exit_code;
+}
+
+int sf_cli_bind_name(struct sf_cli *cli, const char *path,
+                     Searchfabric__V1__CollectionNameBinding *out_binding)
+{
+    const Searchfabric__V1__NamespaceDescriptor *descriptor = NULL;
+    const char *slash = strchr(path, '/');
+
+    searchfabric__v1__collection_name_binding__init(out_binding);
+    if (slash == NULL || slash == path || slash[1] == '\0')
+        return sf_cli_usage("'%s' is not NAMESPACE/COLLECTION", path);
+    const char *name = sf_arena_str(cli->arena, sf_view_bytes(path, (size_t)(slash - path)));
+    int exit_code = sf_cli_get_namespace(cli, name, &descriptor);
+    if (exit_code != SF_CLI_OK)
+        return exit_code;
+    out_binding->namespace_id = descriptor->namespace_id;
+    out_binding->collection_name = sf_arena_str(cli->arena, sf_view_str(slash + 1));
+    return SF_CLI_OK;
+}
+
+int sf_cli_get_collection(struct sf_cli *cli, const char *path,
+                          const Searchfabric__V1__CollectionDescriptor **out_descriptor)
+{
+    Searchfabric__V1__CollectionNameBinding binding;
+    Searchfabric__V1__GetCollectionMetadataRequest request;
     const ProtobufCMessage *response = NULL;
-    int exit_code = sf_cli_call(cli, "/searchfabric.v1.CatalogControlService/GetNamespaceMetadata",
-                                &request.base, &response);
-    if (exit_code == SF_CLI_OK) {
-        const Searchfabric__V1__GetNamespaceMetadataResponse *got = (const void *)response;
-        *out_namespace_id = got->descriptor->namespace_id;
-    }
+    int exit_code = sf_cli_bind_name(cli, path, &binding);
+
+    if (exit_code != SF_CLI_OK)
+        return exit_code;
+    searchfabric__v1__get_collection_metadata_request__init(&request);
+    request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, false);
+    request.lookup_case = SEARCHFABRIC__V1__GET_COLLECTION_METADATA_REQUEST__LOOKUP_NAME_BINDING;
+    request.name_binding = &binding;
+    exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "collection %s", path),
+                            SF_CLI_CATALOG "GetCollectionMetadata", &request.base, &response);
+    if (exit_code == SF_CLI_OK)
+        *out_descriptor =
+            ((const Searchfabric__V1__GetCollectionMetadataResponse *)response)->descriptor;
     return exit_code;
 }
 
 int sf_cli_resolve_collection(struct sf_cli *cli, const char *path,
                               struct sf_collection_ref *out_ref)
 {
-    const char *namespace_name = NULL;
-    const char *collection_name = NULL;
-    if (!sf_cli_split_path(cli, path, &namespace_name, &collection_name))
-        return SF_CLI_USAGE;
-    Searchfabric__V1__CollectionNameBinding binding;
-    searchfabric__v1__collection_name_binding__init(&binding);
-    int exit_code = sf_cli_resolve_namespace(cli, namespace_name, &binding.namespace_id);
+    const Searchfabric__V1__CollectionDescriptor *descriptor = NULL;
+    int exit_code = sf_cli_get_collection(cli, path, &descriptor);
+
+    if (exit_code == SF_CLI_OK) {
+        out_ref->namespace_id.v = descriptor->collection->namespace_id;
+        out_ref->collection_id.v = descriptor->collection->collection_id;
+    }
+    return exit_code;
+}
+
+int sf_cli_each_collection(struct sf_cli *cli, const char *namespace_name, const char *prefix,
+                           sf_cli_collection_fn each, void *user)
+{
+    const Searchfabric__V1__NamespaceDescriptor *descriptor = NULL;
+    Searchfabric__V1__PageRequest page;
+    Searchfabric__V1__ListCollectionsRequest request;
+    int exit_code = sf_cli_get_namespace(cli, namespace_name, &descriptor);
+
     if (exit_code != SF_CLI_OK)
         return exit_code;
-    binding.collection_name = sf_arena_str(cli->arena, sf_view_str(collection_name));
-    Searchfabric__V1__GetCollectionMetadataRequest request;
-    searchfabric__v1__get_collection_metadata_request__init(&request);
-    request.meta =
-        sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, false);
-    request.lookup_case = SEARCHFABRIC__V1__GET_COLLECTION_METADATA_REQUEST__LOOKUP_NAME_BINDING;
-    request.name_binding = &binding;
-    const ProtobufCMessage *response = NULL;
-    exit_code = sf_cli_call(cli, "/searchfabric.v1.CatalogControlService/GetCollectionMetadata",
-                            &request.base, &response);
-    if (exit_code == SF_CLI_OK) {
-        const Searchfabric__V1__GetCollectionMetadataResponse *got = (const void *)response;
-        out_ref->namespace_id.v = got->descriptor->collection->namespace_id;
-        out_ref->collection_id.v = got->descriptor->collection->collection_id;
+    searchfabric__v1__page_request__init(&page);
+    searchfabric__v1__list_collections_request__init(&request);
+    request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, false);
+    request.namespace_id = descriptor->namespace_id;
+    request.prefix = sf_arena_str(cli->arena, sf_view_str(prefix));
+    request.page = &page;
+    for (bool more = true; more;) {
+        const ProtobufCMessage *response = NULL;
+        exit_code =
+            sf_cli_call(cli, NULL, SF_CLI_CATALOG "ListCollections", &request.base, &response);
+        if (exit_code != SF_CLI_OK)
+            return exit_code;
+        const Searchfabric__V1__ListCollectionsResponse *got = (const void *)response;
+        for (size_t i = 0; i < got->n_collections && exit_code == SF_CLI_OK; i++)
+            exit_code = each(user, got->collections[i]);
+        more = exit_code == SF_CLI_OK && got->next_page != NULL && got->next_page->token[0] != '\0';
+        if (more)
+            page.page_token = got->next_page->token;
     }
     return exit_code;
 }

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/diag.h"
 #include "base/ids.h"
+#include "base/limits.h"
 #include "exec/reactor.h"
 #include "object/store.h"
 #include "rpc/channel.h"
@@ -44,60 +45,140 @@ struct sf_cli {
 
 /* One command word with its actions. */
 struct sf_cli_command {
-    const char *name;    /* "namespace" */
-    const char *summary; /* one line for the overview */
-    int (*run)(struct sf_cli *cli, int argc,
-               char **argv); /* argv[0] is the command word; returns an exit code */
+    const char *name;                                      /* "namespace" */
+    const char *summary;                                   /* one line for the overview */
+    int (*run)(struct sf_cli *cli, int argc, char **argv); /* returns an exit code */
 };
 
+/* The commands. argv[0] is the command as usage texts show it ("sfctl namespace"). Each prints its
+ * result or its error and returns an exit code; --help ends the process. */
 int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_collection(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_schema(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv);
-int sf_cli_alloc_restore(struct sf_cli *cli, int argc,
-                         char **argv); /* argv[0]: restore-mark, verify */
+/* `alloc restore-mark` (verify false) and `alloc verify`. */
+int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv);
 int sf_cli_load(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_rows(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_status(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_object(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_store(struct sf_cli *cli, int argc, char **argv);
 
+/* ---- command line ---- */
+
+/* Longest --key: `load` appends "-" and a request number, and the sum must stay an idempotency key.
+ */
+#define SF_CLI_KEY_MAX_SCALARS (SF_LIMIT_IDEMPOTENCY_KEY_SCALARS - 21)
+
+/* Reads "HOST:PORT" (an IPv6 host in brackets) into cli->host and cli->port. False when malformed;
+ * nothing is changed then. */
+bool sf_cli_parse_server(struct sf_cli *cli, const char *text);
+
+/* True when `key` is fit for an idempotency key of every command: 1 to SF_CLI_KEY_MAX_SCALARS
+ * characters of UTF-8 without control characters (it travels in an HTTP header, too). False: the
+ * reason is in `diag`. */
+bool sf_cli_check_key(struct sf_diag *diag, const char *key);
+
+/* For ARGP_KEY_ARG: stores word number state->arg_num in `words`; ARGP_ERR_UNKNOWN past `capacity`,
+ * which argp reports as too many arguments. */
+error_t sf_cli_take_word(const char **words, size_t capacity, const char *arg,
+                         const struct argp_state *state);
+
+/* Prints "sfctl: ..." to stderr and returns SF_CLI_USAGE. */
+int sf_cli_usage(const char *fmt, ...) SF_PRINTF(1, 2);
+
+/* ---- calls ---- */
+
+/* Method prefix of the public catalog, and the client kind that an operator's calls carry. */
+#define SF_CLI_CATALOG    "/searchfabric.v1.CatalogControlService/"
+#define SF_CLI_KIND_ADMIN SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN
+
 /* Opens the channel on first use. On error prints it and returns an exit code other than SF_CLI_OK.
  */
 SF_MUST_USE int sf_cli_connect(struct sf_cli *cli);
 
 /* One unary call; the response lives in cli->arena. On error prints code, message and details to
- * stderr and returns SF_CLI_REFUSED or SF_CLI_UNAVAILABLE. */
-SF_MUST_USE int sf_cli_call(struct sf_cli *cli, const char *method, const ProtobufCMessage *request,
-                            const ProtobufCMessage **out_response);
+ * stderr (`what` names the thing asked about, NULL = the method's name) and returns SF_CLI_REFUSED,
+ * SF_CLI_UNAVAILABLE or SF_CLI_DATA. */
+SF_MUST_USE int sf_cli_call(struct sf_cli *cli, const char *what, const char *method,
+                            const ProtobufCMessage *request, const ProtobufCMessage **out_response);
 
-/* Prints the diag of a failed step to stderr ("sfctl: what: CODE message (key=value ...)"); returns
- * its exit code. */
+/* Prints the diag of a failed step to stderr ("sfctl: what: CODE message (key=value ...)") and,
+ * when a retry is worth it and the key was made up here, the key to retry with; returns the exit
+ * code: SF_CLI_UNAVAILABLE when the error may pass, SF_CLI_DATA when stored bytes do not verify,
+ * else SF_CLI_REFUSED. */
 int sf_cli_fail(struct sf_cli *cli, const char *what);
+
+/* The idempotency key of this run: --key, or a random one made on first use. */
+const char *sf_cli_key(struct sf_cli *cli);
 
 /* RequestMeta for a mutation (with the idempotency key) or, `mutation` false, a read. Lives in the
  * arena. */
 Searchfabric__V1__RequestMeta *sf_cli_meta(struct sf_cli *cli, Searchfabric__V1__ClientKind kind,
                                            bool mutation);
 
-/* Resolves a namespace name. */
-SF_MUST_USE int sf_cli_resolve_namespace(struct sf_cli *cli, const char *name,
-                                         uint64_t *out_namespace_id);
+/* The encryption that sfctl creates things with: provider managed. Lives in the arena. */
+Searchfabric__V1__EncryptionPolicy *sf_cli_encryption(struct sf_cli *cli);
+
+/* A reference as a message. Lives in the arena. */
+Searchfabric__V1__CollectionRef *sf_cli_collection_ref(struct sf_cli *cli,
+                                                       struct sf_collection_ref ref);
+
+/* Reads a namespace by name; prints the error and returns its exit code when there is none. The
+ * descriptor lives in the arena. */
+SF_MUST_USE int sf_cli_get_namespace(struct sf_cli *cli, const char *name,
+                                     const Searchfabric__V1__NamespaceDescriptor **out_descriptor);
+
+/* Splits "NAMESPACE/COLLECTION", resolves the namespace and fills the binding (strings in the
+ * arena). SF_CLI_USAGE when malformed. */
+SF_MUST_USE int sf_cli_bind_name(struct sf_cli *cli, const char *path,
+                                 Searchfabric__V1__CollectionNameBinding *out_binding);
+
+/* Reads a collection by "NAMESPACE/COLLECTION". The descriptor lives in the arena. */
+SF_MUST_USE int
+sf_cli_get_collection(struct sf_cli *cli, const char *path,
+                      const Searchfabric__V1__CollectionDescriptor **out_descriptor);
 
 /* Resolves "NAMESPACE/COLLECTION" to its stable reference. */
 SF_MUST_USE int sf_cli_resolve_collection(struct sf_cli *cli, const char *path,
                                           struct sf_collection_ref *out_ref);
 
-/* Splits "NAMESPACE/COLLECTION" at the first slash; copies to the arena. False (usage printed) when
- * malformed. */
-bool sf_cli_split_path(struct sf_cli *cli, const char *path, const char **out_namespace,
-                       const char **out_collection);
+/* Called for each collection of a list; an exit code other than SF_CLI_OK ends it. */
+typedef int (*sf_cli_collection_fn)(void *user,
+                                    const Searchfabric__V1__CollectionDescriptor *descriptor);
+
+/* Reads all pages of a namespace's collections whose names start with `prefix`. Returns the first
+ * exit code that is not SF_CLI_OK. */
+SF_MUST_USE int sf_cli_each_collection(struct sf_cli *cli, const char *namespace_name,
+                                       const char *prefix, sf_cli_collection_fn each, void *user);
+
+/* ---- output ---- */
 
 /* Prints a message as canonical JSON and a line end on stdout. */
 void sf_cli_print_json(const ProtobufCMessage *message);
 
 /* Prints a message as indented JSON on stdout. */
 void sf_cli_print_pretty(const ProtobufCMessage *message);
+
+/* One JSON object in one line, for what is no message of the contract: begin, members, end.
+ * Integers that may pass 2^53 are decimal strings, as in the contract's JSON. */
+struct sf_cli_json {
+    struct sf_buf text; /* owned; the object so far */
+};
+void sf_cli_json_begin(struct sf_cli_json *json);
+/* Member of text; bytes that are not UTF-8 are replaced by U+FFFD. NULL prints null. */
+void sf_cli_json_str(struct sf_cli_json *json, const char *name, const char *value);
+void sf_cli_json_view(struct sf_cli_json *json, const char *name, struct sf_view value);
+/* uint64 as a decimal string. */
+void sf_cli_json_u64(struct sf_cli_json *json, const char *name, uint64_t value);
+/* A JSON number with `decimals` digits behind the point. */
+void sf_cli_json_number(struct sf_cli_json *json, const char *name, double value, int decimals);
+void sf_cli_json_bool(struct sf_cli_json *json, const char *name, bool value);
+/* Bytes as they are: member "NAME" with the value itself when they are JSON in one line, else
+ * member "NAME_hex" with their hex digits. */
+void sf_cli_json_bytes(struct sf_cli_json *json, const char *name, struct sf_view bytes);
+/* Prints the object and a line end to `out`; frees. */
+void sf_cli_json_end(struct sf_cli_json *json, FILE *out);
 
 /* A table that aligns its columns: sf_cli_table_begin(titles...), rows, end. All cells are copied.
  */
@@ -107,18 +188,23 @@ struct sf_cli_table {
     size_t cell_count; /* cells in use */
 };
 void sf_cli_table_begin(struct sf_cli_table *table, size_t columns, const char *const *titles);
+/* Adds a row; a NULL or empty cell prints as "-". */
 void sf_cli_table_row(struct sf_cli_table *table, const char *const *cells);
-/* Prints to stdout and frees. */
-void sf_cli_table_end(struct sf_cli_table *table);
+/* Prints to `out` (NULL: nothing, after an error) and frees; fine for a zeroed table. */
+void sf_cli_table_end(struct sf_cli_table *table, FILE *out);
 
 /* "2026-11-30 15:04:05.123Z" in out (at least 32 bytes). */
 void sf_cli_format_unix_ms(int64_t unix_ms, char *out);
 
-/* Prints "sfctl: ..." to stderr and returns SF_CLI_USAGE. */
-int sf_cli_usage(const char *fmt, ...) SF_PRINTF(1, 2);
+/* Length of the longest prefix of `text` of at most `max_bytes` that ends on a character's edge. */
+size_t sf_cli_cut(struct sf_view text, size_t max_bytes);
 
-/* A read-only object store over the server's operations service (get, ranged get, list). Destroy
- * with sf_store_destroy. `channel` outlives it. */
-struct sf_store *sf_cli_remote_store_new(struct sf_channel *channel, int64_t timeout_ms);
+/* Prints text for people: control bytes as '?', so that no document drives the terminal. */
+void sf_cli_print_text(struct sf_view text, FILE *out);
+
+/* A read-only object store over the server's operations service (get, ranged get, list), for a
+ * connected `cli`, which outlives it. A failed request leaves what the server said in cli->diag.
+ * Destroy with sf_store_destroy. */
+struct sf_store *sf_cli_remote_store_new(struct sf_cli *cli);
 
 #endif

@@ -15,9 +15,8 @@
 #define SERVICE          "/searchfabric.v1.OperationsService/"
 
 struct remote_store {
-    struct sf_store base;       /* what callers see */
-    struct sf_channel *channel; /* borrowed */
-    int64_t timeout_ms;         /* of one call */
+    struct sf_store base; /* what callers see */
+    struct sf_cli *cli;   /* borrowed: channel, timeout, diag */
 };
 
 static struct remote_store *from_base(struct sf_store *store)
@@ -37,18 +36,17 @@ static enum sf_err get_piece(struct remote_store *remote, struct sf_get *get, ui
                              bool *out_more)
 {
     struct sf_arena *arena = sf_arena_new(CALL_ARENA_BYTES);
-    struct sf_diag diag;
-    sf_diag_init(&diag);
+    sf_diag_init(&remote->cli->diag);
     Searchfabric__V1__GetObjectRequest request;
     searchfabric__v1__get_object_request__init(&request);
     request.key = sf_arena_str(arena, get->key);
     request.offset_bytes = get->range_offset + offset;
     request.length_bytes = get->range_len == 0 ? 0 : get->range_len - offset;
-    struct sf_call_options options = {.timeout_ms = remote->timeout_ms};
+    struct sf_call_options options = {.timeout_ms = remote->cli->timeout_ms};
     const ProtobufCMessage *response = NULL;
-    enum sf_err err =
-        translate(sf_channel_unary_wait(remote->channel, NULL, SERVICE "GetObject", &request.base,
-                                        &options, arena, &diag, &response));
+    enum sf_err err = translate(sf_channel_unary_wait(remote->cli->channel, NULL,
+                                                      SERVICE "GetObject", &request.base, &options,
+                                                      arena, &remote->cli->diag, &response));
     *out_more = false;
     if (err == SF_OK) {
         const Searchfabric__V1__GetObjectResponse *got = (const void *)response;
@@ -89,18 +87,17 @@ static enum sf_err remote_list(struct sf_store *store, struct sf_sched *sched,
                                size_t *out_count)
 {
     struct remote_store *remote = from_base(store);
-    struct sf_diag diag;
-    sf_diag_init(&diag);
+    sf_diag_init(&remote->cli->diag);
     Searchfabric__V1__ListObjectsRequest request;
     searchfabric__v1__list_objects_request__init(&request);
     request.prefix = sf_arena_str(arena, prefix);
     request.start_after = sf_arena_str(arena, start_after);
     request.limit = (uint32_t)limit;
-    struct sf_call_options options = {.timeout_ms = remote->timeout_ms};
+    struct sf_call_options options = {.timeout_ms = remote->cli->timeout_ms};
     const ProtobufCMessage *response = NULL;
-    enum sf_err err =
-        translate(sf_channel_unary_wait(remote->channel, sched, SERVICE "ListObjects",
-                                        &request.base, &options, arena, &diag, &response));
+    enum sf_err err = translate(
+        sf_channel_unary_wait(remote->cli->channel, sched, SERVICE "ListObjects", &request.base,
+                              &options, arena, &remote->cli->diag, &response));
     if (err != SF_OK)
         return err;
     const Searchfabric__V1__ListObjectsResponse *got = (const void *)response;
@@ -128,13 +125,12 @@ static void remote_destroy(struct sf_store *store)
     free(from_base(store));
 }
 
-struct sf_store *sf_cli_remote_store_new(struct sf_channel *channel, int64_t timeout_ms)
+struct sf_store *sf_cli_remote_store_new(struct sf_cli *cli)
 {
     static const struct sf_store_vtable vtable = {remote_submit, remote_get, remote_list,
                                                   remote_remove, remote_destroy};
     struct remote_store *remote = sf_calloc(1, sizeof(*remote));
     remote->base.vtable = &vtable;
-    remote->channel = channel;
-    remote->timeout_ms = timeout_ms;
+    remote->cli = cli;
     return &remote->base;
 }

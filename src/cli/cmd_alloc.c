@@ -2,7 +2,6 @@
 #include "cli/cli_priv.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/limits.h"
 #include "base/mem.h"
@@ -10,10 +9,10 @@
 
 /* What the command line said: a plan in the order of the options. */
 struct alloc_args {
-    const char *path;
+    const char *path;                             /* NAMESPACE/NAME */
     Searchfabric__V1__AllocationPlanItem **items; /* in the arena */
-    size_t count;
-    struct sf_cli *cli;
+    size_t count;                                 /* of items */
+    struct sf_cli *cli;                           /* owner of the arena */
 };
 
 static void add_item(struct alloc_args *args, bool is_explicit, uint64_t id)
@@ -45,22 +44,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     uint64_t value = 0;
     switch (key) {
     case 'n':
-        if (!sf_parse_u64(sf_view_str(arg), &value) ||
+        if (!sf_parse_u64(sf_view_str(arg), &value) || value == 0 ||
             value > SF_LIMIT_ALLOC_PLAN_ITEMS - args->count)
-            argp_error(state, "--issue wants a count of at most %d", SF_LIMIT_ALLOC_PLAN_ITEMS);
+            argp_error(state, "--issue wants a count from 1; a plan has at most %d ids",
+                       SF_LIMIT_ALLOC_PLAN_ITEMS);
         for (uint64_t i = 0; i < value; i++)
             add_item(args, false, 0);
         return 0;
     case 'e':
         if (!sf_parse_u64(sf_view_str(arg), &value) || args->count == SF_LIMIT_ALLOC_PLAN_ITEMS)
-            argp_error(state, "--explicit wants a decimal id");
+            argp_error(state, "--explicit wants a decimal id; a plan has at most %d ids",
+                       SF_LIMIT_ALLOC_PLAN_ITEMS);
         add_item(args, true, value);
         return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            return ARGP_ERR_UNKNOWN;
-        args->path = arg;
-        return 0;
+        return sf_cli_take_word(&args->path, 1, arg, state);
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -78,7 +76,7 @@ static void print_ids(const Searchfabric__V1__AllocateIdsSuccessResponse *got)
                                got->realized_doc_ids[i]->allocator_issued ? "issued" : "explicit"};
         sf_cli_table_row(&table, cells);
     }
-    sf_cli_table_end(&table);
+    sf_cli_table_end(&table, stdout);
     printf("schema_generation_token %s\n", got->schema_generation_token);
 }
 
@@ -92,18 +90,22 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
         parse,
         "NAMESPACE/NAME",
         "Allocates document ids. --issue and --explicit may repeat; their order is the "
-        "order of the plan. Ids given are burned whether they are used or not. After a restore "
-        "from a backup: alloc restore-mark --help, alloc verify --help.",
+        "order of the plan. Without them one fresh id is issued. Ids given are burned whether they "
+        "are used or not.\v"
+        "After a restore from a backup: `sfctl alloc restore-mark --help` and `sfctl alloc verify "
+        "--help`.",
         NULL,
         NULL,
         NULL};
     struct alloc_args args = {.cli = cli};
     if (argc > 1 && (strcmp(argv[1], "restore-mark") == 0 || strcmp(argv[1], "verify") == 0))
-        return sf_cli_alloc_restore(cli, argc - 1, argv + 1);
+        return sf_cli_alloc_restore(cli, strcmp(argv[1], "verify") == 0, argc - 1, argv + 1);
     args.items = sf_arena_alloc(cli->arena, SF_LIMIT_ALLOC_PLAN_ITEMS *
                                                 sizeof(Searchfabric__V1__AllocationPlanItem *));
     SF_ASSERT(args.items != NULL);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0 || args.path == NULL)
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
+        return SF_CLI_USAGE;
+    if (args.path == NULL)
         return sf_cli_usage("alloc wants NS/NAME");
     if (args.count == 0)
         add_item(&args, false, 0);
@@ -111,10 +113,6 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
     int exit_code = sf_cli_resolve_collection(cli, args.path, &ref);
     if (exit_code != SF_CLI_OK)
         return exit_code;
-    Searchfabric__V1__CollectionRef collection;
-    searchfabric__v1__collection_ref__init(&collection);
-    collection.namespace_id = ref.namespace_id.v;
-    collection.collection_id = ref.collection_id.v;
     Searchfabric__V1__AllocationPlan plan;
     searchfabric__v1__allocation_plan__init(&plan);
     plan.items = args.items;
@@ -123,13 +121,14 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
     searchfabric__v1__allocate_ids_request__init(&request);
     request.meta =
         sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_ES_WRITE_GATEWAY, true);
-    request.collection = &collection;
+    request.collection = sf_cli_collection_ref(cli, ref);
     request.route_intent =
         SEARCHFABRIC__V1__ID_ALLOCATION_ROUTE_INTENT__ID_ALLOCATION_ROUTE_INTENT_CREATE_INSERT;
     request.plan = &plan;
     const ProtobufCMessage *response = NULL;
-    exit_code = sf_cli_call(cli, "/searchfabric.v1.IdAllocatorService/AllocateIds", &request.base,
-                            &response);
+    exit_code =
+        sf_cli_call(cli, sf_arena_printf(cli->arena, "alloc %s", args.path),
+                    "/searchfabric.v1.IdAllocatorService/AllocateIds", &request.base, &response);
     if (exit_code != SF_CLI_OK)
         return exit_code;
     if (cli->json)

@@ -32,10 +32,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         args->dry_run = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num >= SF_ARRAY_LEN(args->words))
-            return ARGP_ERR_UNKNOWN;
-        args->words[state->arg_num] = arg;
-        return 0;
+        return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -95,21 +92,27 @@ static int run_verify(struct sf_cli *cli, struct sf_store *store, const struct r
         (void)sf_cli_fail(cli, "alloc verify");
         return err == SF_INTERNAL ? SF_CLI_DATA : SF_CLI_UNAVAILABLE;
     }
-    if (cli->json)
-        printf("{\"state_found\":%s,\"next_before\":\"%s\",\"next_after\":\"%s\","
-               "\"replay_objects\":\"%" PRIu64 "\",\"pending_applies\":\"%" PRIu64
-               "\",\"written\":%s}\n",
-               v.state_found ? "true" : "false", v.next_before, v.next_after, v.replay_objects,
-               v.pending_applies, args->dry_run ? "false" : "true");
-    else
+    if (cli->json) {
+        struct sf_cli_json json;
+        sf_cli_json_begin(&json);
+        sf_cli_json_bool(&json, "state_found", v.state_found);
+        sf_cli_json_str(&json, "next_before", v.next_before);
+        sf_cli_json_str(&json, "next_after", v.next_after);
+        sf_cli_json_u64(&json, "replay_objects", v.replay_objects);
+        sf_cli_json_u64(&json, "pending_applies", v.pending_applies);
+        sf_cli_json_bool(&json, "written", !args->dry_run);
+        sf_cli_json_end(&json, stdout);
+    } else {
         printf("next_doc_id %s -> %s, %" PRIu64 " results, %" PRIu64 " unfinished applies%s\n",
                v.next_before, v.next_after, v.replay_objects, v.pending_applies,
                args->dry_run ? " (dry run: nothing was changed)" : ", open");
+    }
     return SF_CLI_OK;
 }
 
-int sf_cli_alloc_restore(struct sf_cli *cli, int argc, char **argv)
+int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv)
 {
+    static char name[32]; /* as usage texts show it */
     static const struct argp_option options[] = {
         {"reason", 'r', "TEXT", 0, "restore-mark: why, for the record", 0},
         {"dry-run", 'n', NULL, 0, "verify: tell and change nothing", 0},
@@ -126,17 +129,21 @@ int sf_cli_alloc_restore(struct sf_cli *cli, int argc, char **argv)
         NULL};
     struct restore_args args = {.reason = ""};
     struct sf_collection_ref ref = {{0}, {0}};
-    bool verify = strcmp(argv[0], "verify") == 0;
+    const char *action = verify ? "alloc verify" : "alloc restore-mark";
     struct sf_store *store = NULL;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0 || args.words[0] == NULL)
-        return sf_cli_usage("alloc %s wants the store's folder", argv[0]);
+    (void)snprintf(name, sizeof(name), "sfctl %s", action);
+    argv[0] = name;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
+        return SF_CLI_USAGE;
+    if (args.words[0] == NULL)
+        return sf_cli_usage("%s wants the store's folder", action);
     if (verify && !parse_ref(args.words[1], &ref))
         return sf_cli_usage("alloc verify wants DIR NAMESPACE_ID/COLLECTION_ID");
     if (!verify && args.words[1] != NULL)
         return sf_cli_usage("alloc restore-mark wants DIR alone");
     if (sf_embedded_store_open(args.words[0], &cli->diag, &store) != SF_OK)
-        return sf_cli_fail(cli, verify ? "alloc verify" : "alloc restore-mark");
+        return sf_cli_fail(cli, action);
     int exit_code = verify ? run_verify(cli, store, &args, ref) : run_mark(cli, store, &args);
     sf_store_destroy(store);
     return exit_code;

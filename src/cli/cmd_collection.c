@@ -3,8 +3,6 @@
 
 #include <inttypes.h>
 
-#define SERVICE "/searchfabric.v1.CatalogControlService/"
-
 static const char *const titles[] = {"COLLECTION", "ID", "NAMESPACE ID", "CREATED", "COMPLETENESS"};
 
 static void print_row(struct sf_cli_table *table,
@@ -34,42 +32,25 @@ static int print_one(const struct sf_cli *cli,
     struct sf_cli_table table;
     sf_cli_table_begin(&table, SF_ARRAY_LEN(titles), titles);
     print_row(&table, descriptor);
-    sf_cli_table_end(&table);
+    sf_cli_table_end(&table, stdout);
     return SF_CLI_OK;
-}
-
-/* Resolves the namespace half of "NS/NAME" and fills the binding. */
-static int make_binding(struct sf_cli *cli, const char *path,
-                        Searchfabric__V1__CollectionNameBinding *binding)
-{
-    const char *namespace_name = NULL;
-    const char *collection_name = NULL;
-    searchfabric__v1__collection_name_binding__init(binding);
-    if (!sf_cli_split_path(cli, path, &namespace_name, &collection_name))
-        return SF_CLI_USAGE;
-    binding->collection_name = sf_arena_str(cli->arena, sf_view_str(collection_name));
-    return sf_cli_resolve_namespace(cli, namespace_name, &binding->namespace_id);
 }
 
 static int create(struct sf_cli *cli, const char *path)
 {
     Searchfabric__V1__CollectionNameBinding binding;
-    int exit_code = make_binding(cli, path, &binding);
+    Searchfabric__V1__PutCollectionMetadataRequest request;
+    const ProtobufCMessage *response = NULL;
+    int exit_code = sf_cli_bind_name(cli, path, &binding);
+
     if (exit_code != SF_CLI_OK)
         return exit_code;
-    Searchfabric__V1__ProviderManagedEncryption managed;
-    searchfabric__v1__provider_managed_encryption__init(&managed);
-    Searchfabric__V1__EncryptionPolicy encryption;
-    searchfabric__v1__encryption_policy__init(&encryption);
-    encryption.mode_case = SEARCHFABRIC__V1__ENCRYPTION_POLICY__MODE_PROVIDER_MANAGED;
-    encryption.provider_managed = &managed;
-    Searchfabric__V1__PutCollectionMetadataRequest request;
     searchfabric__v1__put_collection_metadata_request__init(&request);
-    request.meta = sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, true);
+    request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, true);
     request.name_binding = &binding;
-    request.encryption = &encryption;
-    const ProtobufCMessage *response = NULL;
-    exit_code = sf_cli_call(cli, SERVICE "PutCollectionMetadata", &request.base, &response);
+    request.encryption = sf_cli_encryption(cli);
+    exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "collection %s", path),
+                            SF_CLI_CATALOG "PutCollectionMetadata", &request.base, &response);
     if (exit_code != SF_CLI_OK)
         return exit_code;
     return print_one(
@@ -78,67 +59,44 @@ static int create(struct sf_cli *cli, const char *path)
 
 static int get(struct sf_cli *cli, const char *path)
 {
-    Searchfabric__V1__CollectionNameBinding binding;
-    int exit_code = make_binding(cli, path, &binding);
-    if (exit_code != SF_CLI_OK)
-        return exit_code;
-    Searchfabric__V1__GetCollectionMetadataRequest request;
-    searchfabric__v1__get_collection_metadata_request__init(&request);
-    request.meta =
-        sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, false);
-    request.lookup_case = SEARCHFABRIC__V1__GET_COLLECTION_METADATA_REQUEST__LOOKUP_NAME_BINDING;
-    request.name_binding = &binding;
-    const ProtobufCMessage *response = NULL;
-    exit_code = sf_cli_call(cli, SERVICE "GetCollectionMetadata", &request.base, &response);
-    if (exit_code != SF_CLI_OK)
-        return exit_code;
-    return print_one(
-        cli, ((const Searchfabric__V1__GetCollectionMetadataResponse *)response)->descriptor);
+    const Searchfabric__V1__CollectionDescriptor *descriptor = NULL;
+    int exit_code = sf_cli_get_collection(cli, path, &descriptor);
+
+    return exit_code == SF_CLI_OK ? print_one(cli, descriptor) : exit_code;
+}
+
+/* Where a list goes. */
+struct collection_list {
+    const struct sf_cli *cli;
+    struct sf_cli_table table; /* begun when cli->json is off */
+};
+
+static int list_one(void *user, const Searchfabric__V1__CollectionDescriptor *descriptor)
+{
+    struct collection_list *out = user;
+
+    if (out->cli->json)
+        sf_cli_print_json(&descriptor->base);
+    else
+        print_row(&out->table, descriptor);
+    return SF_CLI_OK;
 }
 
 static int list(struct sf_cli *cli, const char *namespace_name, const char *prefix)
 {
-    Searchfabric__V1__PageRequest page;
-    searchfabric__v1__page_request__init(&page);
-    Searchfabric__V1__ListCollectionsRequest request;
-    searchfabric__v1__list_collections_request__init(&request);
-    int exit_code = sf_cli_resolve_namespace(cli, namespace_name, &request.namespace_id);
-    if (exit_code != SF_CLI_OK)
-        return exit_code;
-    request.meta =
-        sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, false);
-    request.prefix = sf_arena_str(cli->arena, sf_view_str(prefix));
-    request.page = &page;
-    struct sf_cli_table table;
+    struct collection_list out = {.cli = cli};
+
     if (!cli->json)
-        sf_cli_table_begin(&table, SF_ARRAY_LEN(titles), titles);
-    bool more = true;
-    while (more && exit_code == SF_CLI_OK) {
-        const ProtobufCMessage *response = NULL;
-        exit_code = sf_cli_call(cli, SERVICE "ListCollections", &request.base, &response);
-        if (exit_code != SF_CLI_OK)
-            break;
-        const Searchfabric__V1__ListCollectionsResponse *got = (const void *)response;
-        for (size_t i = 0; i < got->n_collections; i++) {
-            if (cli->json)
-                sf_cli_print_json(&got->collections[i]->base);
-            else
-                print_row(&table, got->collections[i]);
-        }
-        more = got->next_page != NULL && got->next_page->token[0] != '\0';
-        if (more)
-            page.page_token = got->next_page->token;
-    }
-    if (!cli->json)
-        sf_cli_table_end(&table);
+        sf_cli_table_begin(&out.table, SF_ARRAY_LEN(titles), titles);
+    int exit_code = sf_cli_each_collection(cli, namespace_name, prefix, list_one, &out);
+    sf_cli_table_end(&out.table, exit_code == SF_CLI_OK ? stdout : NULL);
     return exit_code;
 }
 
 /* What the command line said. */
 struct collection_args {
-    const char *action;
-    const char *path;
-    const char *prefix;
+    const char *words[2]; /* action, path */
+    const char *prefix;   /* --prefix */
 };
 
 static const struct argp_option options[] = {
@@ -147,19 +105,16 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct collection_args *args = state->input;
-    if (key == 'p') {
+
+    switch (key) {
+    case 'p':
         args->prefix = arg;
         return 0;
+    case ARGP_KEY_ARG:
+        return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
-    if (key == ARGP_KEY_ARG && state->arg_num == 0) {
-        args->action = arg;
-        return 0;
-    }
-    if (key == ARGP_KEY_ARG && state->arg_num == 1) {
-        args->path = arg;
-        return 0;
-    }
-    return ARGP_ERR_UNKNOWN;
 }
 
 int sf_cli_collection(struct sf_cli *cli, int argc, char **argv)
@@ -169,19 +124,23 @@ int sf_cli_collection(struct sf_cli *cli, int argc, char **argv)
         parse,
         "create NAMESPACE/NAME\nget NAMESPACE/NAME\nlist NAMESPACE",
         "Creates, reads and lists collections. A new collection takes rows once it has "
-        "a schema (sfctl schema create).",
+        "a schema (sfctl schema create). Creating one that exists changes nothing and shows it.\v"
+        "COMPLETENESS is that of the descriptor: 'publishing' while a fact of it is not known "
+        "yet; it says nothing about whether the collection takes rows (sfctl schema list does).",
         NULL,
         NULL,
         NULL};
     struct collection_args args = {.prefix = ""};
-    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0 || args.action == NULL ||
-        args.path == NULL)
-        return sf_cli_usage("collection wants create NS/NAME, get NS/NAME or list NS");
-    if (strcmp(args.action, "list") == 0)
-        return list(cli, args.path, args.prefix);
-    if (strcmp(args.action, "create") == 0)
-        return create(cli, args.path);
-    if (strcmp(args.action, "get") == 0)
-        return get(cli, args.path);
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
+        return SF_CLI_USAGE;
+    const char *action = args.words[0] == NULL ? "" : args.words[0];
+    const char *path = args.words[1];
+    if (path != NULL && strcmp(action, "list") == 0)
+        return list(cli, path, args.prefix);
+    if (path != NULL && strcmp(action, "create") == 0)
+        return create(cli, path);
+    if (path != NULL && strcmp(action, "get") == 0)
+        return get(cli, path);
     return sf_cli_usage("collection wants create NS/NAME, get NS/NAME or list NS");
 }

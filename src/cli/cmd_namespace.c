@@ -3,8 +3,6 @@
 
 #include <inttypes.h>
 
-#define SERVICE "/searchfabric.v1.CatalogControlService/"
-
 static const char *lifecycle_text(const Searchfabric__V1__NamespaceDescriptor *descriptor)
 {
     const Searchfabric__V1__NamespaceLifecycle *lifecycle = descriptor->lifecycle;
@@ -41,25 +39,20 @@ static int print_one(const struct sf_cli *cli,
     struct sf_cli_table table;
     sf_cli_table_begin(&table, SF_ARRAY_LEN(titles), titles);
     print_row(&table, descriptor);
-    sf_cli_table_end(&table);
+    sf_cli_table_end(&table, stdout);
     return SF_CLI_OK;
 }
 
 static int create(struct sf_cli *cli, const char *name)
 {
-    Searchfabric__V1__ProviderManagedEncryption managed;
-    searchfabric__v1__provider_managed_encryption__init(&managed);
-    Searchfabric__V1__EncryptionPolicy encryption;
-    searchfabric__v1__encryption_policy__init(&encryption);
-    encryption.mode_case = SEARCHFABRIC__V1__ENCRYPTION_POLICY__MODE_PROVIDER_MANAGED;
-    encryption.provider_managed = &managed;
     Searchfabric__V1__PutNamespaceMetadataRequest request;
     searchfabric__v1__put_namespace_metadata_request__init(&request);
-    request.meta = sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, true);
+    request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, true);
     request.namespace_name = sf_arena_str(cli->arena, sf_view_str(name));
-    request.encryption = &encryption;
+    request.encryption = sf_cli_encryption(cli);
     const ProtobufCMessage *response = NULL;
-    int exit_code = sf_cli_call(cli, SERVICE "PutNamespaceMetadata", &request.base, &response);
+    int exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "namespace %s", name),
+                                SF_CLI_CATALOG "PutNamespaceMetadata", &request.base, &response);
     if (exit_code != SF_CLI_OK)
         return exit_code;
     return print_one(
@@ -68,18 +61,10 @@ static int create(struct sf_cli *cli, const char *name)
 
 static int get(struct sf_cli *cli, const char *name)
 {
-    Searchfabric__V1__GetNamespaceMetadataRequest request;
-    searchfabric__v1__get_namespace_metadata_request__init(&request);
-    request.meta =
-        sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, false);
-    request.lookup_case = SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_NAME;
-    request.namespace_name = sf_arena_str(cli->arena, sf_view_str(name));
-    const ProtobufCMessage *response = NULL;
-    int exit_code = sf_cli_call(cli, SERVICE "GetNamespaceMetadata", &request.base, &response);
-    if (exit_code != SF_CLI_OK)
-        return exit_code;
-    return print_one(
-        cli, ((const Searchfabric__V1__GetNamespaceMetadataResponse *)response)->descriptor);
+    const Searchfabric__V1__NamespaceDescriptor *descriptor = NULL;
+    int exit_code = sf_cli_get_namespace(cli, name, &descriptor);
+
+    return exit_code == SF_CLI_OK ? print_one(cli, descriptor) : exit_code;
 }
 
 static int list(struct sf_cli *cli, const char *prefix)
@@ -88,18 +73,18 @@ static int list(struct sf_cli *cli, const char *prefix)
     searchfabric__v1__page_request__init(&page);
     Searchfabric__V1__ListNamespacesRequest request;
     searchfabric__v1__list_namespaces_request__init(&request);
-    request.meta =
-        sf_cli_meta(cli, SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN, false);
+    request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, false);
     request.prefix = sf_arena_str(cli->arena, sf_view_str(prefix));
     request.page = &page;
-    struct sf_cli_table table;
+    struct sf_cli_table table = {0};
     if (!cli->json)
         sf_cli_table_begin(&table, SF_ARRAY_LEN(titles), titles);
     int exit_code = SF_CLI_OK;
     bool more = true;
     while (more && exit_code == SF_CLI_OK) {
         const ProtobufCMessage *response = NULL;
-        exit_code = sf_cli_call(cli, SERVICE "ListNamespaces", &request.base, &response);
+        exit_code =
+            sf_cli_call(cli, NULL, SF_CLI_CATALOG "ListNamespaces", &request.base, &response);
         if (exit_code != SF_CLI_OK)
             break;
         const Searchfabric__V1__ListNamespacesResponse *got = (const void *)response;
@@ -113,16 +98,14 @@ static int list(struct sf_cli *cli, const char *prefix)
         if (more)
             page.page_token = got->next_page->token;
     }
-    if (!cli->json)
-        sf_cli_table_end(&table);
+    sf_cli_table_end(&table, exit_code == SF_CLI_OK ? stdout : NULL);
     return exit_code;
 }
 
 /* What the command line said. */
 struct namespace_args {
-    const char *action;
-    const char *name;
-    const char *prefix;
+    const char *words[2]; /* action, name */
+    const char *prefix;   /* --prefix */
 };
 
 static const struct argp_option options[] = {
@@ -131,19 +114,16 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct namespace_args *args = state->input;
-    if (key == 'p') {
+
+    switch (key) {
+    case 'p':
         args->prefix = arg;
         return 0;
+    case ARGP_KEY_ARG:
+        return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
-    if (key == ARGP_KEY_ARG && state->arg_num == 0) {
-        args->action = arg;
-        return 0;
-    }
-    if (key == ARGP_KEY_ARG && state->arg_num == 1) {
-        args->name = arg;
-        return 0;
-    }
-    return ARGP_ERR_UNKNOWN;
 }
 
 int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv)
@@ -153,18 +133,21 @@ int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv)
         parse,
         "create NAME\nget NAME\nlist",
         "Creates, reads and lists namespaces. A namespace holds collections; its name is "
-        "1 to 128 characters in NFC.",
+        "1 to 128 characters in NFC. Creating one that exists changes nothing and shows it.",
         NULL,
         NULL,
         NULL};
     struct namespace_args args = {.prefix = ""};
-    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0 || args.action == NULL)
-        return sf_cli_usage("namespace wants create NAME, get NAME or list");
-    if (strcmp(args.action, "list") == 0 && args.name == NULL)
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
+        return SF_CLI_USAGE;
+    const char *action = args.words[0] == NULL ? "" : args.words[0];
+    const char *name = args.words[1];
+    if (strcmp(action, "list") == 0 && name == NULL)
         return list(cli, args.prefix);
-    if (args.name != NULL && strcmp(args.action, "create") == 0)
-        return create(cli, args.name);
-    if (args.name != NULL && strcmp(args.action, "get") == 0)
-        return get(cli, args.name);
+    if (strcmp(action, "create") == 0 && name != NULL)
+        return create(cli, name);
+    if (strcmp(action, "get") == 0 && name != NULL)
+        return get(cli, name);
     return sf_cli_usage("namespace wants create NAME, get NAME or list");
 }

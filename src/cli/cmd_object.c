@@ -2,102 +2,133 @@
 #include "cli/cli_priv.h"
 
 #include <inttypes.h>
-
 #include <zstd.h>
 
-#include "base/limits.h"
-#include "base/mem.h"
-
-#include <stdlib.h>
+#define LIST_ARENA_BYTES ((size_t)16 << 20) /* one page of a list */
 
 /* What the command line said. */
 struct object_args {
-    const char *action;
-    const char *key;
-    bool raw; /* --raw: compressed objects are not unpacked */
+    const char *words[2]; /* action, key or prefix */
+    bool raw;             /* --raw: compressed objects are not unpacked */
 };
 
-static int list_failed(void)
+/* Prints the error of a store request: what the server said of it or, when it said nothing, what
+ * the error means. Returns its exit code. */
+static int fail(struct sf_cli *cli, const char *what, const char *key, enum sf_err err)
 {
-    fputs("sfctl: object ls: the server does not answer\n", stderr);
-    return SF_CLI_UNAVAILABLE;
+    if (cli->diag.err == SF_OK)
+        sf_diag_set(&cli->diag, err, "%s", sf_err_info(err)->meaning);
+    return sf_cli_fail(cli,
+                       key[0] == '\0' ? what : sf_arena_printf(cli->arena, "%s %s", what, key));
+}
+
+static void print_entry(const struct sf_cli *cli, const struct sf_list_entry *entry)
+{
+    struct sf_cli_json json;
+
+    if (!cli->json) {
+        printf("%10" PRIu64 "  ", entry->size_bytes);
+        sf_cli_print_text(entry->key, stdout);
+        fputc('\n', stdout);
+        return;
+    }
+    sf_cli_json_begin(&json);
+    sf_cli_json_view(&json, "key", entry->key);
+    sf_cli_json_u64(&json, "size_bytes", entry->size_bytes);
+    sf_cli_json_end(&json, stdout);
 }
 
 static int list(struct sf_cli *cli, struct sf_store *store, const char *prefix)
 {
-    struct sf_view after = {0};
-    for (;;) {
+    struct sf_arena *page = sf_arena_new(LIST_ARENA_BYTES);
+    struct sf_buf after = {0};
+    enum sf_err err = SF_OK;
+    size_t count = SF_LIMIT_LIST_PAGE_ENTRIES;
+
+    while (err == SF_OK && count == SF_LIMIT_LIST_PAGE_ENTRIES) {
         struct sf_list_entry *entries = NULL;
-        size_t count = 0;
-        if (sf_store_list_wait(store, NULL, sf_view_str(prefix), after, SF_LIMIT_LIST_PAGE_ENTRIES,
-                               cli->arena, &entries, &count) != SF_OK)
-            return list_failed();
-        for (size_t i = 0; i < count; i++) {
-            if (cli->json)
-                printf("{\"key\":\"%.*s\",\"size_bytes\":\"%" PRIu64 "\"}\n",
-                       (int)entries[i].key.len, (const char *)entries[i].key.ptr,
-                       entries[i].size_bytes);
-            else
-                printf("%10" PRIu64 "  %.*s\n", entries[i].size_bytes, (int)entries[i].key.len,
-                       (const char *)entries[i].key.ptr);
-        }
-        if (count < SF_LIMIT_LIST_PAGE_ENTRIES)
-            return SF_CLI_OK;
-        after = entries[count - 1].key;
+        sf_arena_reset(page);
+        err = sf_store_list_wait(store, NULL, sf_view_str(prefix), sf_buf_view(&after),
+                                 SF_LIMIT_LIST_PAGE_ENTRIES, page, &entries, &count);
+        if (err != SF_OK)
+            break;
+        for (size_t i = 0; i < count; i++)
+            print_entry(cli, &entries[i]);
+        sf_buf_clear(&after);
+        if (count > 0)
+            sf_buf_append(&after, entries[count - 1].key.ptr, entries[count - 1].key.len);
     }
+    sf_arena_destroy(page);
+    sf_buf_fini(&after);
+    return err == SF_OK ? SF_CLI_OK : fail(cli, "object ls", prefix, err);
 }
 
-/* Unpacks a zstd body for reading; false when it is not one. */
-static bool print_unpacked(struct sf_view body)
+/* Unpacks a zstd body. Error: SF_ERR_CORRUPT, SF_ERR_LIMIT. */
+static enum sf_err unpack(struct sf_view packed, struct sf_buf *out)
 {
-    unsigned long long size = ZSTD_getFrameContentSize(body.ptr, body.len);
-    if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN ||
-        size > SF_LIMIT_OBJECT_BYTES)
-        return false;
-    char *text = sf_malloc((size_t)size + 1);
-    size_t got = ZSTD_decompress(text, (size_t)size, body.ptr, body.len);
-    bool ok = ZSTD_isError(got) == 0;
-    if (ok)
-        fwrite(text, 1, got, stdout);
-    free(text);
-    return ok;
+    unsigned long long size = ZSTD_getFrameContentSize(packed.ptr, packed.len);
+
+    if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN)
+        return SF_ERR_CORRUPT;
+    out->max_bytes = SF_LIMIT_OBJECT_BYTES;
+    if (!sf_buf_reserve(out, (size_t)size + 1))
+        return SF_ERR_LIMIT;
+    size_t got = ZSTD_decompress(out->data, (size_t)size, packed.ptr, packed.len);
+    if (ZSTD_isError(got) != 0)
+        return SF_ERR_CORRUPT;
+    out->len = got;
+    return SF_OK;
 }
 
-static int cat(struct sf_store *store, const struct object_args *args)
+static void print_object(const struct sf_cli *cli, const struct object_args *args,
+                         struct sf_view body)
 {
-    struct sf_buf body = {0};
-    enum sf_err err = sf_store_get_wait(store, NULL, sf_view_str(args->key), &body, NULL);
-    if (err != SF_OK) {
-        sf_buf_fini(&body);
-        fprintf(stderr, "sfctl: object cat: %s: %s\n", args->key, sf_err_info(err)->meaning);
-        return err == SF_ERR_NOT_FOUND ? SF_CLI_REFUSED : SF_CLI_UNAVAILABLE;
+    struct sf_cli_json json;
+
+    if (!cli->json) {
+        (void)fwrite(body.ptr, 1, body.len, stdout);
+        if (!args->raw)
+            fputc('\n', stdout);
+        return;
     }
-    size_t len = strlen(args->key);
-    bool packed = len > 4 && strcmp(args->key + len - 4, ".zst") == 0;
-    if (args->raw || !packed || !print_unpacked(sf_buf_view(&body)))
-        fwrite(body.data, 1, body.len, stdout);
-    if (!args->raw)
-        fputc('\n', stdout);
-    sf_buf_fini(&body);
-    return SF_CLI_OK;
+    sf_cli_json_begin(&json);
+    sf_cli_json_str(&json, "key", args->words[1]);
+    sf_cli_json_u64(&json, "size_bytes", body.len);
+    sf_cli_json_bytes(&json, "body", body);
+    sf_cli_json_end(&json, stdout);
+}
+
+static int cat(struct sf_cli *cli, struct sf_store *store, const struct object_args *args)
+{
+    const char *key = args->words[1];
+    struct sf_buf stored = {0};
+    struct sf_buf unpacked = {0};
+    size_t len = strlen(key);
+    bool packed = !args->raw && len > 4 && strcmp(key + len - 4, ".zst") == 0;
+    enum sf_err err = sf_store_get_wait(store, NULL, sf_view_str(key), &stored, NULL);
+
+    if (err == SF_OK && packed)
+        err = unpack(sf_buf_view(&stored), &unpacked);
+    if (err == SF_OK)
+        print_object(cli, args, sf_buf_view(packed ? &unpacked : &stored));
+    sf_buf_fini(&stored);
+    sf_buf_fini(&unpacked);
+    return err == SF_OK ? SF_CLI_OK : fail(cli, "object cat", key, err);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct object_args *args = state->input;
-    if (key == 'r') {
+
+    switch (key) {
+    case 'r':
         args->raw = true;
         return 0;
+    case ARGP_KEY_ARG:
+        return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
-    if (key == ARGP_KEY_ARG && state->arg_num == 0) {
-        args->action = arg;
-        return 0;
-    }
-    if (key == ARGP_KEY_ARG && state->arg_num == 1) {
-        args->key = arg;
-        return 0;
-    }
-    return ARGP_ERR_UNKNOWN;
 }
 
 int sf_cli_object(struct sf_cli *cli, int argc, char **argv)
@@ -110,21 +141,28 @@ int sf_cli_object(struct sf_cli *cli, int argc, char **argv)
         parse,
         "ls [PREFIX]\ncat KEY",
         "Lists durable objects in byte order of their keys and prints one. Objects are "
-        "the only truth; nothing here changes them.",
+        "the only truth; nothing here changes them.\v"
+        "cat unpacks objects whose key ends in .zst. With --json it prints one object with key, "
+        "size_bytes and the content as \"body\", or as \"body_hex\" when it is not JSON in one "
+        "line.",
         NULL,
         NULL,
         NULL};
     struct object_args args = {0};
-    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0 || args.action == NULL)
-        return sf_cli_usage("object wants ls [PREFIX] or cat KEY");
-    bool is_list = strcmp(args.action, "ls") == 0;
-    if (!is_list && (strcmp(args.action, "cat") != 0 || args.key == NULL))
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
+        return SF_CLI_USAGE;
+    const char *action = args.words[0] == NULL ? "" : args.words[0];
+    bool is_list = strcmp(action, "ls") == 0;
+    if (!is_list && (strcmp(action, "cat") != 0 || args.words[1] == NULL))
         return sf_cli_usage("object wants ls [PREFIX] or cat KEY");
     int exit_code = sf_cli_connect(cli);
     if (exit_code != SF_CLI_OK)
         return exit_code;
-    struct sf_store *store = sf_cli_remote_store_new(cli->channel, cli->timeout_ms);
-    exit_code = is_list ? list(cli, store, args.key == NULL ? "" : args.key) : cat(store, &args);
+    sf_diag_init(&cli->diag);
+    struct sf_store *store = sf_cli_remote_store_new(cli);
+    exit_code = is_list ? list(cli, store, args.words[1] == NULL ? "" : args.words[1])
+                        : cat(cli, store, &args);
     sf_store_destroy(store);
     return exit_code;
 }

@@ -8,15 +8,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/pbjson.h"
+#include "base/text.h"
 #include "searchfabric/v1/catalog_control_private.pb-c.h"
 
-#define SERVICE               "/searchfabric.v1.CatalogControlService/"
 #define PRIVATE               "/searchfabric.v1.CatalogControlPrivateService/"
 #define SCHEMA_FILE_MAX_BYTES ((size_t)4 << 20)
-#define KIND_ADMIN            SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_CONTROL_ADMIN
 
 static const char default_schema[] =
     "{\"collection_truth_mode\":\"COLLECTION_TRUTH_MODE_SEARCH_FABRIC\","
@@ -28,11 +26,10 @@ static const char default_schema[] =
 
 /* What the command line said. */
 struct schema_args {
-    const char *action;
-    const char *path;
-    const char *file;
-    const char *token;
-    uint64_t version;
+    const char *words[2]; /* action, path */
+    const char *file;     /* --file, NULL = the definition for documents of any shape */
+    const char *token;    /* --token, NULL = v<version> */
+    uint64_t version;     /* --schema-version */
 };
 
 static bool read_file(const char *path, struct sf_buf *out)
@@ -89,13 +86,9 @@ static int create(struct sf_cli *cli, const struct schema_args *args)
     Searchfabric__V1__CollectionSchemaDefinition *definition = NULL;
     int exit_code = load_definition(cli, args->file, &definition);
     if (exit_code == SF_CLI_OK)
-        exit_code = sf_cli_resolve_collection(cli, args->path, &ref);
+        exit_code = sf_cli_resolve_collection(cli, args->words[1], &ref);
     if (exit_code != SF_CLI_OK)
         return exit_code;
-    Searchfabric__V1__CollectionRef collection;
-    searchfabric__v1__collection_ref__init(&collection);
-    collection.namespace_id = ref.namespace_id.v;
-    collection.collection_id = ref.collection_id.v;
     Searchfabric__V1__SchemaFencePrecondition fence;
     searchfabric__v1__schema_fence_precondition__init(&fence);
     fence.schema_generation_token = args->token == NULL
@@ -103,32 +96,35 @@ static int create(struct sf_cli *cli, const struct schema_args *args)
                                         : sf_arena_str(cli->arena, sf_view_str(args->token));
     Searchfabric__V1__PutCollectionSchemaRequest request;
     searchfabric__v1__put_collection_schema_request__init(&request);
-    request.meta = sf_cli_meta(cli, KIND_ADMIN, true);
-    request.collection = &collection;
+    request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, true);
+    request.collection = sf_cli_collection_ref(cli, ref);
     request.schema_version = args->version;
     request.fence = &fence;
     request.definition = definition;
     const ProtobufCMessage *response = NULL;
-    exit_code = sf_cli_call(cli, SERVICE "PutCollectionSchema", &request.base, &response);
+    exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "schema of %s", args->words[1]),
+                            SF_CLI_CATALOG "PutCollectionSchema", &request.base, &response);
     if (exit_code != SF_CLI_OK)
         return exit_code;
     return print_schema(cli,
                         ((const Searchfabric__V1__PutCollectionSchemaResponse *)response)->schema);
 }
 
-static int fetch(struct sf_cli *cli, struct sf_collection_ref ref,
+static int fetch(struct sf_cli *cli, const char *path,
                  const Searchfabric__V1__CollectionSchemaDescriptor **out_schema)
 {
-    Searchfabric__V1__CollectionRef collection;
-    searchfabric__v1__collection_ref__init(&collection);
-    collection.namespace_id = ref.namespace_id.v;
-    collection.collection_id = ref.collection_id.v;
+    struct sf_collection_ref ref;
     Searchfabric__V1__GetCollectionSchemaRequest request;
+    int exit_code = sf_cli_resolve_collection(cli, path, &ref);
+
+    if (exit_code != SF_CLI_OK)
+        return exit_code;
     searchfabric__v1__get_collection_schema_request__init(&request);
-    request.meta = sf_cli_meta(cli, KIND_ADMIN, false);
-    request.collection = &collection;
+    request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, false);
+    request.collection = sf_cli_collection_ref(cli, ref);
     const ProtobufCMessage *response = NULL;
-    int exit_code = sf_cli_call(cli, SERVICE "GetCollectionSchema", &request.base, &response);
+    exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "schema of %s", path),
+                            SF_CLI_CATALOG "GetCollectionSchema", &request.base, &response);
     if (exit_code == SF_CLI_OK)
         *out_schema = ((const Searchfabric__V1__GetCollectionSchemaResponse *)response)->schema;
     return exit_code;
@@ -136,21 +132,15 @@ static int fetch(struct sf_cli *cli, struct sf_collection_ref ref,
 
 static int get(struct sf_cli *cli, const char *path)
 {
-    struct sf_collection_ref ref;
     const Searchfabric__V1__CollectionSchemaDescriptor *schema = NULL;
-    int exit_code = sf_cli_resolve_collection(cli, path, &ref);
-    if (exit_code == SF_CLI_OK)
-        exit_code = fetch(cli, ref, &schema);
+    int exit_code = fetch(cli, path, &schema);
     return exit_code == SF_CLI_OK ? print_schema(cli, schema) : exit_code;
 }
 
 static int report_ready(struct sf_cli *cli, const char *path)
 {
-    struct sf_collection_ref ref;
     const Searchfabric__V1__CollectionSchemaDescriptor *schema = NULL;
-    int exit_code = sf_cli_resolve_collection(cli, path, &ref);
-    if (exit_code == SF_CLI_OK)
-        exit_code = fetch(cli, ref, &schema);
+    int exit_code = fetch(cli, path, &schema);
     if (exit_code != SF_CLI_OK)
         return exit_code;
     Searchfabric__V1__ReportSchemaConvergenceSignalRequest request;
@@ -161,7 +151,8 @@ static int report_ready(struct sf_cli *cli, const char *path)
     request.signal =
         SEARCHFABRIC__V1__SCHEMA_CONVERGENCE_SIGNAL__SCHEMA_CONVERGENCE_SIGNAL_SERVING_GENERATION_READY;
     const ProtobufCMessage *response = NULL;
-    exit_code = sf_cli_call(cli, PRIVATE "ReportSchemaConvergenceSignal", &request.base, &response);
+    exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "schema of %s", path),
+                            PRIVATE "ReportSchemaConvergenceSignal", &request.base, &response);
     if (exit_code != SF_CLI_OK)
         return exit_code;
     if (cli->json)
@@ -178,61 +169,79 @@ static const char *state_text(const Searchfabric__V1__SchemaSyncState *state)
     return index < SF_ARRAY_LEN(names) ? names[index] : "-";
 }
 
-/* One line of the schema list: a collection without a schema shows dashes. */
-static void list_one(struct sf_cli *cli, struct sf_cli_table *table,
-                     const Searchfabric__V1__CollectionDescriptor *descriptor)
+/* Where a list goes. */
+struct schema_list {
+    struct sf_cli *cli;
+    struct sf_cli_table table; /* begun when cli->json is off */
+};
+
+static void print_state(struct schema_list *out, const char *collection_name,
+                        const Searchfabric__V1__GetSchemaSyncStatusResponse *got)
 {
-    Searchfabric__V1__GetSchemaSyncStatusRequest request;
-    searchfabric__v1__get_schema_sync_status_request__init(&request);
-    request.meta = sf_cli_meta(cli, KIND_ADMIN, false);
-    request.collection = descriptor->collection;
-    struct sf_call_options call = {.timeout_ms = cli->timeout_ms};
-    const ProtobufCMessage *response = NULL;
-    const char *cells[] = {descriptor->collection_name, "-", "-", "no schema"};
-    if (sf_channel_unary_wait(cli->channel, NULL, SERVICE "GetSchemaSyncStatus", &request.base,
-                              &call, cli->arena, &cli->diag, &response) == SF_OK) {
-        const Searchfabric__V1__GetSchemaSyncStatusResponse *got = (const void *)response;
-        cells[1] = sf_arena_printf(cli->arena, "%" PRIu64, got->applied_schema_version);
-        cells[2] = got->applied_schema_generation_token;
-        cells[3] = state_text(got->state);
+    char version[24] = "";
+    const char *token = got == NULL ? NULL : got->applied_schema_generation_token;
+    const char *state = got == NULL ? "no schema" : state_text(got->state);
+
+    if (out->cli->json) {
+        struct sf_cli_json json;
+        sf_cli_json_begin(&json);
+        sf_cli_json_str(&json, "collection_name", collection_name);
+        if (got == NULL)
+            sf_cli_json_str(&json, "schema_version", NULL);
+        else
+            sf_cli_json_u64(&json, "schema_version", got->applied_schema_version);
+        sf_cli_json_str(&json, "schema_generation_token", token);
+        sf_cli_json_str(&json, "state", got == NULL ? NULL : state);
+        sf_cli_json_end(&json, stdout);
+        return;
     }
-    if (cli->json)
-        printf("{\"collection_name\":\"%s\",\"schema_version\":\"%s\",\"schema_generation_token\":"
-               "\"%s\","
-               "\"state\":\"%s\"}\n",
-               cells[0], cells[1], cells[2], cells[3]);
-    else
-        sf_cli_table_row(table, cells);
+    if (got != NULL)
+        snprintf(version, sizeof(version), "%" PRIu64, got->applied_schema_version);
+    const char *cells[] = {collection_name, version, token, state};
+    sf_cli_table_row(&out->table, cells);
+}
+
+/* True when the server says that the collection has no schema yet. */
+static bool is_without_schema(const struct sf_diag *diag)
+{
+    const char *reason = sf_diag_get(diag, "catalog_unavailable_reason");
+
+    return diag->err == SF_CATALOG_UNAVAILABLE && reason != NULL &&
+           strcmp(reason, "schema_bootstrap") == 0;
+}
+
+/* One line of the schema list. Asked without sf_cli_call: a collection without a schema is no error
+ * here. */
+static int list_one(void *user, const Searchfabric__V1__CollectionDescriptor *descriptor)
+{
+    struct schema_list *out = user;
+    struct sf_cli *cli = out->cli;
+    struct sf_call_options options = {.timeout_ms = cli->timeout_ms};
+    const ProtobufCMessage *response = NULL;
+    Searchfabric__V1__GetSchemaSyncStatusRequest request;
+
+    searchfabric__v1__get_schema_sync_status_request__init(&request);
+    request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, false);
+    request.collection = descriptor->collection;
+    sf_diag_init(&cli->diag);
+    if (sf_channel_unary_wait(cli->channel, NULL, SF_CLI_CATALOG "GetSchemaSyncStatus",
+                              &request.base, &options, cli->arena, &cli->diag,
+                              &response) != SF_OK &&
+        !is_without_schema(&cli->diag))
+        return sf_cli_fail(cli, descriptor->collection_name);
+    print_state(out, descriptor->collection_name, (const void *)response);
+    return SF_CLI_OK;
 }
 
 static int list(struct sf_cli *cli, const char *namespace_name)
 {
     static const char *const titles[] = {"COLLECTION", "VERSION", "TOKEN", "STATE"};
-    Searchfabric__V1__PageRequest page;
-    searchfabric__v1__page_request__init(&page);
-    Searchfabric__V1__ListCollectionsRequest request;
-    searchfabric__v1__list_collections_request__init(&request);
-    int exit_code = sf_cli_resolve_namespace(cli, namespace_name, &request.namespace_id);
-    if (exit_code != SF_CLI_OK)
-        return exit_code;
-    request.meta = sf_cli_meta(cli, KIND_ADMIN, false);
-    request.page = &page;
-    struct sf_cli_table table;
-    sf_cli_table_begin(&table, cli->json ? 0 : SF_ARRAY_LEN(titles), titles);
-    bool more = true;
-    while (more && exit_code == SF_CLI_OK) {
-        const ProtobufCMessage *response = NULL;
-        exit_code = sf_cli_call(cli, SERVICE "ListCollections", &request.base, &response);
-        if (exit_code != SF_CLI_OK)
-            break;
-        const Searchfabric__V1__ListCollectionsResponse *got = (const void *)response;
-        for (size_t i = 0; i < got->n_collections; i++)
-            list_one(cli, &table, got->collections[i]);
-        more = got->next_page != NULL && got->next_page->token[0] != '\0';
-        if (more)
-            page.page_token = got->next_page->token;
-    }
-    sf_cli_table_end(&table);
+    struct schema_list out = {.cli = cli};
+
+    if (!cli->json)
+        sf_cli_table_begin(&out.table, SF_ARRAY_LEN(titles), titles);
+    int exit_code = sf_cli_each_collection(cli, namespace_name, "", list_one, &out);
+    sf_cli_table_end(&out.table, exit_code == SF_CLI_OK ? stdout : NULL);
     return exit_code;
 }
 
@@ -245,7 +254,7 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct schema_args *args = state->input;
-    char *end = NULL;
+
     switch (key) {
     case 'f':
         args->file = arg;
@@ -254,18 +263,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         args->token = arg;
         return 0;
     case 'v':
-        args->version = strtoull(arg, &end, 10);
-        if (*arg < '1' || *arg > '9' || *end != '\0')
+        if (!sf_parse_u64(sf_view_str(arg), &args->version) || args->version == 0)
             argp_error(state, "--schema-version wants a number above 0");
         return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num == 0)
-            args->action = arg;
-        else if (state->arg_num == 1)
-            args->path = arg;
-        else
-            return ARGP_ERR_UNKNOWN;
-        return 0;
+        return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -278,21 +280,26 @@ int sf_cli_schema(struct sf_cli *cli, int argc, char **argv)
         parse,
         "create NAMESPACE/NAME\nget NAMESPACE/NAME\nlist NAMESPACE\nreport-ready NAMESPACE/NAME",
         "Admits, reads and lists schema generations, and reports the active one as ready to serve "
-        "queries.",
+        "queries.\v"
+        "Without --file, create admits a schema for documents of any shape whose ids come from the "
+        "allocator. A file holds a CollectionSchemaDefinition as JSON; `sfctl --json schema get` "
+        "shows one under \"definition\".",
         NULL,
         NULL,
         NULL};
     struct schema_args args = {.version = 1};
-    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0 || args.action == NULL ||
-        args.path == NULL)
-        return sf_cli_usage("schema wants create, get or report-ready NS/NAME, or list NS");
-    if (strcmp(args.action, "create") == 0)
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
+        return SF_CLI_USAGE;
+    const char *action = args.words[0] == NULL ? "" : args.words[0];
+    const char *path = args.words[1];
+    if (path != NULL && strcmp(action, "create") == 0)
         return create(cli, &args);
-    if (strcmp(args.action, "get") == 0)
-        return get(cli, args.path);
-    if (strcmp(args.action, "list") == 0)
-        return list(cli, args.path);
-    if (strcmp(args.action, "report-ready") == 0)
-        return report_ready(cli, args.path);
+    if (path != NULL && strcmp(action, "get") == 0)
+        return get(cli, path);
+    if (path != NULL && strcmp(action, "list") == 0)
+        return list(cli, path);
+    if (path != NULL && strcmp(action, "report-ready") == 0)
+        return report_ready(cli, path);
     return sf_cli_usage("schema wants create, get or report-ready NS/NAME, or list NS");
 }

@@ -18,14 +18,14 @@ static void print_workers(const Searchfabric__V1__GetStatusResponse *got)
     sf_cli_table_begin(&table, SF_ARRAY_LEN(titles), titles);
     for (size_t i = 0; i < got->n_workers; i++) {
         const Searchfabric__V1__WorkerStatus *worker = got->workers[i];
-        char age[32] = "-";
+        char age[32] = "";
         if (worker->heartbeat_age_ms > 0)
             snprintf(age, sizeof(age), "%" PRIu64 " ms", worker->heartbeat_age_ms);
         const char *cells[] = {worker->name, worker->role, worker_state_text(worker->state), age,
                                worker->detail};
         sf_cli_table_row(&table, cells);
     }
-    sf_cli_table_end(&table);
+    sf_cli_table_end(&table, stdout);
 }
 
 static void print_people(const Searchfabric__V1__GetStatusResponse *got)
@@ -68,15 +68,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int sf_cli_status(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp argp = {
-        NULL, parse, "",  "Shows workers, epochs, ports, lanes and lag of the server.",
+        NULL, parse, NULL, "Shows workers, epochs, ports, lanes and lag of the server.",
         NULL, NULL,  NULL};
     if (argp_parse(&argp, argc, argv, 0, NULL, NULL) != 0)
-        return sf_cli_usage("status takes no arguments");
+        return SF_CLI_USAGE;
     Searchfabric__V1__GetStatusRequest request;
     searchfabric__v1__get_status_request__init(&request);
     const ProtobufCMessage *response = NULL;
-    int exit_code =
-        sf_cli_call(cli, "/searchfabric.v1.OperationsService/GetStatus", &request.base, &response);
+    int exit_code = sf_cli_call(cli, NULL, "/searchfabric.v1.OperationsService/GetStatus",
+                                &request.base, &response);
     if (exit_code != SF_CLI_OK)
         return exit_code;
     if (cli->json)

@@ -7,11 +7,8 @@
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     const char **words = state->input;
-    if (key == ARGP_KEY_ARG && state->arg_num < 2) {
-        words[state->arg_num] = arg;
-        return 0;
-    }
-    return ARGP_ERR_UNKNOWN;
+
+    return key == ARGP_KEY_ARG ? sf_cli_take_word(words, 2, arg, state) : ARGP_ERR_UNKNOWN;
 }
 
 int sf_cli_store(struct sf_cli *cli, int argc, char **argv)
@@ -26,8 +23,9 @@ int sf_cli_store(struct sf_cli *cli, int argc, char **argv)
         NULL,
         NULL};
     const char *words[2] = {NULL, NULL};
-    if (argp_parse(&argp, argc, argv, 0, NULL, words) != 0 || words[1] == NULL ||
-        strcmp(words[0], "probe") != 0)
+    if (argp_parse(&argp, argc, argv, 0, NULL, words) != 0)
+        return SF_CLI_USAGE;
+    if (words[1] == NULL || strcmp(words[0], "probe") != 0)
         return sf_cli_usage("store wants probe DIR");
     struct sf_store *store = NULL;
     if (sf_embedded_store_open(words[1], &cli->diag, &store) != SF_OK)

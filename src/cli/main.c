@@ -6,27 +6,27 @@
 #include "cli/cli_priv.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/log.h"
 #include "base/pbjson.h"
+#include "base/text.h"
 #include "contract/descriptor_set.h"
 
 #define CLI_ARENA_BYTES ((size_t)256 << 20)
+#define TIMEOUT_MAX_MS  3600000
 
 const char *argp_program_version = "sfctl 0.1.0";
 
 static const struct sf_cli_command commands[] = {
-    {"namespace", "create NAME | get NAME | list [--prefix P]", sf_cli_namespace},
-    {"collection", "create NS/NAME | get NS/NAME | list NS [--prefix P]", sf_cli_collection},
-    {"schema", "create NS/NAME [--file F] | get NS/NAME | list NS | report-ready NS/NAME",
-     sf_cli_schema},
-    {"alloc", "NS/NAME [--issue N] [--explicit ID]...   allocate document ids", sf_cli_alloc},
-    {"load", "FILE.ndjson --index NAME   bulk load through the Elasticsearch port", sf_cli_load},
-    {"rows", "NS/NAME   list the visible rows from manifest and WAL", sf_cli_rows},
     {"status", "what the server runs and how far it is", sf_cli_status},
-    {"object", "ls [PREFIX] | cat KEY   look at durable objects", sf_cli_object},
-    {"store", "probe DIR   prove that a store keeps its contract", sf_cli_store},
+    {"namespace", "create, get or list namespaces", sf_cli_namespace},
+    {"collection", "create, get or list collections", sf_cli_collection},
+    {"schema", "create, get or list schemas; report one as ready", sf_cli_schema},
+    {"load", "load a file of documents through the Elasticsearch port", sf_cli_load},
+    {"rows", "list the visible rows of a collection", sf_cli_rows},
+    {"alloc", "allocate document ids; repair after a restore", sf_cli_alloc},
+    {"object", "list and print durable objects", sf_cli_object},
+    {"store", "prove that a store keeps its contract", sf_cli_store},
 };
 
 enum {
@@ -54,44 +54,33 @@ struct main_args {
     int first; /* index of the command word in argv */
 };
 
-static bool parse_server(struct sf_cli *cli, char *text)
-{
-    char *colon = strrchr(text, ':');
-    if (colon == NULL)
-        return false;
-    char *end = NULL;
-    errno = 0;
-    unsigned long port = strtoul(colon + 1, &end, 10);
-    if (errno != 0 || end == colon + 1 || *end != '\0' || port == 0 || port > 65535)
-        return false;
-    *colon = '\0';
-    cli->host = text;
-    cli->port = (uint16_t)port;
-    return true;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct main_args *args = state->input;
     struct sf_cli *cli = args->cli;
+    uint64_t timeout_ms = 0;
+
     switch (key) {
     case OPTION_SERVER:
-        if (!parse_server(cli, arg))
-            argp_error(state, "--server wants HOST:PORT");
+        if (!sf_cli_parse_server(cli, arg))
+            argp_error(state, "--server wants HOST:PORT, an IPv6 host in brackets");
         return 0;
     case OPTION_JSON:
         cli->json = true;
         return 0;
     case OPTION_KEY:
+        if (!sf_cli_check_key(&cli->diag, arg))
+            argp_error(state, "%s", cli->diag.message);
         cli->idempotency_key = arg;
         return 0;
     case OPTION_CLIENT:
         cli->client_id = arg;
         return 0;
     case OPTION_TIMEOUT:
-        cli->timeout_ms = strtoll(arg, NULL, 10);
-        if (cli->timeout_ms <= 0)
-            argp_error(state, "--timeout wants milliseconds above 0");
+        if (!sf_parse_u64(sf_view_str(arg), &timeout_ms) || timeout_ms == 0 ||
+            timeout_ms > TIMEOUT_MAX_MS)
+            argp_error(state, "--timeout wants milliseconds from 1 to %d", TIMEOUT_MAX_MS);
+        cli->timeout_ms = (int64_t)timeout_ms;
         return 0;
     case ARGP_KEY_ARG:
         args->first = state->next - 1;
@@ -115,9 +104,9 @@ static char *help_filter(int key, const char *text, void *input)
     for (size_t i = 0; i < SF_ARRAY_LEN(commands); i++)
         sf_buf_printf(&out, "  %-11s %s\n", commands[i].name, commands[i].summary);
     sf_buf_append_str(
-        &out,
-        "\n`sfctl COMMAND --help` tells more. Exit codes: 0 done, 1 refused, 2 wrong arguments,\n"
-        "3 no answer or retryable, 4 data does not verify.");
+        &out, "\nOptions above stand before the command; `sfctl COMMAND --help` tells its own.\n"
+              "\nExit codes: 0 done, 1 refused, 2 wrong arguments, 3 no answer or retryable,\n"
+              "4 data does not verify or documents were refused.");
     sf_buf_append(&out, "", 1);
     return (char *)out.data;
 }
@@ -164,7 +153,9 @@ int main(int argc, char **argv)
     sf_channel_destroy(cli.channel);
     sf_reactors_stop(cli.reactors);
     sf_arena_destroy(cli.arena);
-    if (fflush(stdout) != 0 && exit_code == SF_CLI_OK)
-        exit_code = SF_CLI_DATA;
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        fputs("sfctl: the output could not be written\n", stderr);
+        return exit_code == SF_CLI_OK ? SF_CLI_DATA : exit_code;
+    }
     return exit_code;
 }

@@ -1,0 +1,44 @@
+/* What several commands read from their command lines in the same way. */
+#include "cli/cli_priv.h"
+
+#include "base/text.h"
+
+bool sf_cli_parse_server(struct sf_cli *cli, const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    uint64_t port = 0;
+
+    if (colon == NULL || !sf_parse_u64(sf_view_str(colon + 1), &port) || port == 0 || port > 65535)
+        return false;
+    struct sf_view host = sf_view_bytes(text, (size_t)(colon - text));
+    bool bracketed = host.len >= 2 && host.ptr[0] == '[' && host.ptr[host.len - 1] == ']';
+    if (bracketed)
+        host = sf_view_bytes(text + 1, host.len - 2);
+    else if (memchr(text, ':', host.len) != NULL)
+        return false; /* an IPv6 address without brackets: where it ends is a guess */
+    if (host.len == 0)
+        return false;
+    cli->host = sf_arena_str(cli->arena, host);
+    cli->port = (uint16_t)port;
+    return true;
+}
+
+bool sf_cli_check_key(struct sf_diag *diag, const char *key)
+{
+    for (const char *at = key; *at != '\0'; at++) {
+        if ((unsigned char)*at < ' ' || *at == 0x7f) {
+            sf_diag_set(diag, SF_BAD_REQUEST, "--key holds a control character");
+            return false;
+        }
+    }
+    return sf_identity_check("--key", sf_view_str(key), 1, SF_CLI_KEY_MAX_SCALARS, diag) == SF_OK;
+}
+
+error_t sf_cli_take_word(const char **words, size_t capacity, const char *arg,
+                         const struct argp_state *state)
+{
+    if (state->arg_num >= capacity)
+        return ARGP_ERR_UNKNOWN;
+    words[state->arg_num] = arg;
+    return 0;
+}
