@@ -548,6 +548,8 @@ void sf_shard_submit(struct sf_submit *submit)
     struct sf_lane *lane = sf_lane_get(shard, submit->collection);
     if (lane == NULL) {
         refuse_full(submit, "hot_lanes", deps->shard_lanes);
+    } else if (lane->broken) {
+        sf_lane_refuse_unreadable(submit);
     } else if (lane->state == SF_LANE_ACTIVE) {
         accept(lane, submit);
     } else if (lane->load_submit_count >= deps->lane_queue_batches) {

@@ -85,8 +85,9 @@ static void leader_stands(struct sf_shard *shard, const struct sf_etag *etag)
     shard->leader_writing = false;
     if (shard->sent_bound > shard->bound)
         shard->bound = shard->sent_bound;
-    bool again = shard->leader_again || shard->want_bound > shard->bound;
+    bool again = shard->leader_again;
     shard->leader_again = false;
+    shard->want_bound = shard->bound; /* who needs more asks again */
     if (again)
         leader_write(shard);
     bound_raised(shard);

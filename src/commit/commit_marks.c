@@ -22,15 +22,19 @@ static uint64_t lowest_open(struct sf_marks *marks, unsigned m)
 
 static void advance(struct sf_marks *marks)
 {
+    uint64_t open_limit = UINT64_MAX; /* an open write holds safe_ts, its modality enabled or not */
     for (unsigned m = 0; m < SF_MODALITY_COUNT; m++) {
         uint64_t limit = lowest_open(marks, m);
         uint64_t at = marks->frontier.local_max_commit_ts;
-        if (limit <= at && !SF_MUTANT(coord_safe_ts_early))
+        if (limit <= at && !SF_MUTANT(coord_safe_ts_early)) {
             at = limit - 1;
+            open_limit = at < open_limit ? at : open_limit;
+        }
         if (at > marks->frontier.applied_ts[m])
             marks->frontier.applied_ts[m] = at;
     }
     uint64_t safe = sf_frontier_safe_ts(&marks->frontier);
+    safe = safe < open_limit ? safe : open_limit;
     if (safe > marks->safe_ts)
         marks->safe_ts = safe;
 }

@@ -250,6 +250,7 @@ struct sf_lane {
     struct sf_shard *shard;
     struct sf_collection_ref collection;
     enum sf_lane_state state;
+    bool broken; /* its committed lineage does not verify: refuses everything */
     struct sf_publisher *publisher;
     struct sf_marks marks;
     /* sequencing */
@@ -304,6 +305,8 @@ void sf_lane_hand_over(struct sf_lane *lane);
 void sf_lane_published(struct sf_lane *lane, uint64_t version, size_t count);
 /* Refuses the batches that have no timestamp yet, because `authority` does not answer. */
 void sf_lane_refuse_unstarted(struct sf_lane *lane, const char *authority);
+/* Refuses one batch because the lane's state cannot be had. */
+void sf_lane_refuse_unreadable(struct sf_submit *submit);
 /* Refuses everything that waits in the lane. */
 void sf_lane_abandon(struct sf_lane *lane, Searchfabric__V1__BatchRefusal refusal);
 /* The lane of `collection`, made and loading when it was not hot; NULL when the shard is full. */

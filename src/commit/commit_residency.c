@@ -240,8 +240,11 @@ static void adopt_recovered(struct sf_lane *lane)
         free(recovered);
     }
     if (any) {
-        lane->shard->recovering--;
         sf_lane_hand_over(lane);
+        if (--lane->shard->recovering == 0) {
+            sf_arena_destroy(lane->shard->recovery_arena);
+            lane->shard->recovery_arena = NULL;
+        }
     }
 }
 
@@ -271,6 +274,16 @@ static void load_again(struct sf_timer *timer)
     sf_publisher_load(lane->publisher, load_from(lane));
 }
 
+void sf_lane_refuse_unreadable(struct sf_submit *submit)
+{
+    struct sf_diag diag;
+    sf_diag_init(&diag);
+    (void)sf_diag_set(&diag, SF_BACKEND_UNAVAILABLE, "the lane's state cannot be read");
+    sf_diag_detail(&diag, "failing_authority", "lane_state");
+    sf_submit_refuse(submit, SEARCHFABRIC__V1__BATCH_REFUSAL__BATCH_REFUSAL_DEPENDENCY_UNAVAILABLE,
+                     &diag);
+}
+
 /* The lane cannot be had now: whoever waits is refused, retryably. */
 static void load_failed(struct sf_lane *lane, enum sf_err err)
 {
@@ -288,15 +301,10 @@ static void load_failed(struct sf_lane *lane, enum sf_err err)
     }
     while (lane->load_submits != NULL) {
         struct sf_submit *submit = lane->load_submits;
-        struct sf_diag diag;
         lane->load_submits = submit->next_queued;
         lane->load_submit_count--;
         shard->queued--;
-        sf_diag_init(&diag);
-        (void)sf_diag_set(&diag, SF_BACKEND_UNAVAILABLE, "the lane's state cannot be read");
-        sf_diag_detail(&diag, "failing_authority", "lane_state");
-        sf_submit_refuse(
-            submit, SEARCHFABRIC__V1__BATCH_REFUSAL__BATCH_REFUSAL_DEPENDENCY_UNAVAILABLE, &diag);
+        sf_lane_refuse_unreadable(submit);
     }
     while (lane->load_queries != NULL) {
         struct sf_lane_query *query = lane->load_queries;
@@ -347,11 +355,12 @@ static void on_published(void *user, uint64_t version, size_t count)
 static void on_stopped(void *user, enum sf_err err)
 {
     struct sf_lane *lane = user;
-    if (err == SF_ERR_DEPOSED)
+    if (err == SF_ERR_DEPOSED) {
         sf_shard_depose(lane->shard, "the publisher met a higher publisher_epoch");
-    else /* the lineage does not verify: nothing of this lane may go on */
-        sf_lane_abandon(lane,
-                        SEARCHFABRIC__V1__BATCH_REFUSAL__BATCH_REFUSAL_DEPENDENCY_UNAVAILABLE);
+        return;
+    }
+    lane->broken = true; /* the lineage does not verify: nothing of this lane may go on */
+    sf_lane_abandon(lane, SEARCHFABRIC__V1__BATCH_REFUSAL__BATCH_REFUSAL_DEPENDENCY_UNAVAILABLE);
 }
 
 static const struct sf_publisher_ops publisher_ops = {

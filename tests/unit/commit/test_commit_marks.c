@@ -127,12 +127,32 @@ static void test_enable_never_lowers(void **state)
     assert_true(marks.safe_ts == 50);
 }
 
+/* A modality that leaves while a write of it is open takes nothing out of the promise. */
+static void test_open_write_of_a_disabled_modality(void **state)
+{
+    struct sf_marks marks;
+    struct sf_marks_intent a;
+    struct sf_marks_intent b;
+    struct sf_frontier zero = {0};
+    (void)state;
+    sf_marks_init(&marks, &zero, 0);
+    sf_marks_enable(&marks, 3);
+    sf_marks_open(&marks, &a, 10, 2); /* semantic */
+    sf_marks_enable(&marks, 1);       /* metadata alone from here on */
+    sf_marks_open(&marks, &b, 20, 1);
+    sf_marks_finish(&marks, &b);
+    assert_true(marks.safe_ts == 9);
+    sf_marks_finish(&marks, &a);
+    assert_true(marks.safe_ts == 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_model),
         cmocka_unit_test(test_untouched_advances),
         cmocka_unit_test(test_enable_never_lowers),
+        cmocka_unit_test(test_open_write_of_a_disabled_modality),
     };
     return SF_RUN_TESTS("commit_marks", tests);
 }
