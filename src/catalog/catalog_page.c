@@ -53,6 +53,34 @@ static bool decode_text(struct sf_view text, struct sf_buf *out)
     return (bits & ((1u << count) - 1)) == 0;
 }
 
+enum sf_token_reason sf_catalog_page_decode(struct sf_keyring *keyring, int64_t now_unix_ms,
+                                            struct sf_view text, struct sf_arena *arena,
+                                            const SF_PB(PageTokenClaims) * *out_claims)
+{
+    struct sf_buf token = {0};
+    struct sf_view claims;
+    ProtobufCMessage *message = NULL;
+    struct sf_diag diag;
+    enum sf_token_reason reason = SF_TOKEN_MALFORMED;
+    if (decode_text(text, &token))
+        reason = sf_token_verify(keyring, SF_TOKEN_PAGE, now_unix_ms, sf_buf_view(&token), &claims);
+    if (reason == SF_TOKEN_OK && sf_pb_unpack(&searchfabric__v1__page_token_claims__descriptor,
+                                              claims, arena, &diag, &message) != SF_OK)
+        reason = SF_TOKEN_MALFORMED;
+    *out_claims = (const SF_PB(PageTokenClaims) *)message;
+    sf_buf_fini(&token);
+    return reason;
+}
+
+void sf_catalog_page_encode(struct sf_keyring *keyring, int64_t now_unix_ms,
+                            int64_t expires_unix_ms, struct sf_view claims, struct sf_buf *out)
+{
+    struct sf_buf token = {0};
+    sf_token_sign(keyring, SF_TOKEN_PAGE, now_unix_ms, expires_unix_ms, claims, &token);
+    encode_text(sf_buf_view(&token), out);
+    sf_buf_fini(&token);
+}
+
 static enum sf_err refuse_token(struct sf_diag *diag, const char *reason)
 {
     sf_diag_bad_field(diag, "page.page_token", "rejected", "the page token is not accepted: %s",
@@ -109,42 +137,22 @@ enum sf_err sf_catalog_page_open(struct sf_catalog *catalog, struct sf_call *cal
                                  struct sf_catalog_page *out_page)
 {
     struct sf_diag *diag = sf_call_diag(call);
-    struct sf_arena *arena = sf_call_arena(call);
     *out_page =
         (struct sf_catalog_page){.size = effective_size(page == NULL ? 0 : page->page_size)};
     if (page == NULL || page->page_token[0] == '\0')
         return SF_OK;
-    struct sf_buf token = {0};
-    struct sf_view claims_bytes;
-    ProtobufCMessage *message = NULL;
-    enum sf_err err = SF_OK;
-    if (!decode_text(sf_view_str(page->page_token), &token)) {
-        err = refuse_token(diag, sf_token_reason_text(SF_TOKEN_MALFORMED));
-        goto out;
-    }
+    const SF_PB(PageTokenClaims) *claims = NULL;
     enum sf_token_reason reason =
-        sf_token_verify(catalog->deps.keyring, SF_TOKEN_PAGE, sf_clock_unix_ms(catalog->deps.clock),
-                        sf_buf_view(&token), &claims_bytes);
-    if (reason != SF_TOKEN_OK) {
-        err = refuse_token(diag, sf_token_reason_text(reason));
-        goto out;
-    }
-    if (sf_pb_unpack(&searchfabric__v1__page_token_claims__descriptor, claims_bytes, arena, diag,
-                     &message) != SF_OK) {
-        err = refuse_token(diag, sf_token_reason_text(SF_TOKEN_MALFORMED));
-        goto out;
-    }
-    const SF_PB(PageTokenClaims) *claims = (const SF_PB(PageTokenClaims) *)message;
+        sf_catalog_page_decode(catalog->deps.keyring, sf_clock_unix_ms(catalog->deps.clock),
+                               sf_view_str(page->page_token), sf_call_arena(call), &claims);
+    if (reason != SF_TOKEN_OK)
+        return refuse_token(diag, sf_token_reason_text(reason));
     if (!bound_to(claims, call, meta, namespace_id, prefix) ||
-        (page->page_size != 0 && effective_size(page->page_size) != claims->page_size)) {
-        err = refuse_token(diag, "binding_mismatch");
-        goto out;
-    }
+        (page->page_size != 0 && effective_size(page->page_size) != claims->page_size))
+        return refuse_token(diag, "binding_mismatch");
     out_page->size = claims->page_size;
     out_page->after = sf_view_str(claims->last_seen_key);
-out:
-    sf_buf_fini(&token);
-    return err;
+    return SF_OK;
 }
 
 SF_PB(NextPage) * sf_catalog_page_next(struct sf_catalog *catalog, struct sf_call *call,
@@ -160,19 +168,16 @@ SF_PB(NextPage) * sf_catalog_page_next(struct sf_catalog *catalog, struct sf_cal
         return next;
     SF_PB(PageTokenClaims) claims;
     struct sf_buf bytes = {0};
-    struct sf_buf token = {0};
     struct sf_buf text = {0};
     fill_claims(call, meta, namespace_id, prefix, size, &claims);
     claims.last_seen_key = (char *)(uintptr_t)last_seen;
     sf_pb_pack(&claims.base, &bytes);
     int64_t now_ms = sf_clock_unix_ms(catalog->deps.clock);
     next->expires_at_unix_ms = now_ms + PAGE_TTL_MS;
-    sf_token_sign(catalog->deps.keyring, SF_TOKEN_PAGE, now_ms, next->expires_at_unix_ms,
-                  sf_buf_view(&bytes), &token);
-    encode_text(sf_buf_view(&token), &text);
+    sf_catalog_page_encode(catalog->deps.keyring, now_ms, next->expires_at_unix_ms,
+                           sf_buf_view(&bytes), &text);
     next->token = sf_arena_str(arena, sf_buf_view(&text));
     sf_buf_fini(&bytes);
-    sf_buf_fini(&token);
     sf_buf_fini(&text);
     return next->token == NULL ? NULL : next;
 }

@@ -581,6 +581,15 @@ struct sf_catalog_page {
     struct sf_view after; /* last seen name, empty = from the start */
 };
 
+/* A token's text to its claims (in `arena`), signature and expiry checked. Fuzzed. */
+enum sf_token_reason sf_catalog_page_decode(struct sf_keyring *keyring, int64_t now_unix_ms,
+                                            struct sf_view text, struct sf_arena *arena,
+                                            const SF_PB(PageTokenClaims) * *out_claims);
+
+/* Packed claims to a token's text. */
+void sf_catalog_page_encode(struct sf_keyring *keyring, int64_t now_unix_ms,
+                            int64_t expires_unix_ms, struct sf_view claims, struct sf_buf *out);
+
 /* Checks the request's page against the caller. `method` is the full method name. */
 enum sf_err sf_catalog_page_open(struct sf_catalog *catalog, struct sf_call *call,
                                  const SF_PB(RequestMeta) * meta, uint64_t namespace_id,
