@@ -28,6 +28,14 @@ def load_stubs():
     return echo_pb2, echo_pb2_grpc
 
 
+def proves(test, *ids):
+    """Records requirement ids as proved by a test; the last thing a test does."""
+    path = os.environ.get("SF_PROVED_FILE")
+    if path:
+        with open(path, "a") as file:
+            file.writelines("%s\tinterop/%s\n" % (i, test) for i in ids)
+
+
 class Server:
     """One echo server process."""
 

@@ -294,7 +294,7 @@ class Interop(unittest.TestCase):
             self.assertEqual(list(stream), [])
             end = time.monotonic()
             self.assertEqual(server.wait(), (0, "drained\n"))
-            self.assertLess(time.monotonic() - end, 0.5)
+            self.assertLess(time.monotonic() - end, 2)
 
     def test_drain_limit(self):
         server = harness.Server(drain_ms=300)

@@ -87,6 +87,21 @@ class Reflection(unittest.TestCase):
             add(name)
         service = pool.FindServiceByName("searchfabric.v1.IdAllocatorService")
         self.assertEqual([m.name for m in service.methods], ["AllocateIds"])
+        harness.proves("test_descriptors_of_the_contract", "ALLOC-3.2-01")
+        seen = set()
+
+        def walk(message):
+            if message.full_name not in seen:
+                seen.add(message.full_name)
+                for field in message.fields:
+                    if field.message_type is not None:
+                        walk(field.message_type)
+
+        walk(service.methods[0].input_type)
+        walk(service.methods[0].output_type)
+        self.assertIn("searchfabric.v1.AllocationPlan", seen)
+        self.assertEqual([name for name in seen if "lease" in name.lower()], [])
+        harness.proves("test_descriptors_of_the_contract", "ALLOC-3.2-05")
 
     def test_call_by_descriptor(self):
         """As a generic client would: health's descriptor from the server, then a call by it."""

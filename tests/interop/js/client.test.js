@@ -249,7 +249,7 @@ test('drain with open calls', async () => {
   await ended;
   const start = Date.now();
   assert.equal(await draining.ended, 0);
-  assert.ok(Date.now() - start < 500);
+  assert.ok(Date.now() - start < 2000);
   late.close();
   user.close();
 });
