@@ -99,7 +99,6 @@ def test_half_close_answers_all():
 # ---- acknowledgements ---------------------------------------------------------------------------------
 
 def test_gates():
-    proves("COORD-2-14")
     a = api()
     at = place(a)
     stream = Stream(a)
@@ -125,19 +124,24 @@ def test_gates():
             assert ack.committed_manifest_version == 0
         if gate != sf.ACK_GATE_ADMITTED_DISPATCHED:
             assert ack.watermarks.applied_ts_metadata_search >= one.commit_ts
+    proves("COORD-4.3-07", "COORD-4.2-06")
+    ack = stream.put(batch(at.ref, *[row(1000 + n, b"{}") for n in range(500)], visibility=VISIBLE))
+    one, = ack.ranges  # no mark, no split: one timestamp
+    assert one.row_count == 500 and {ts for doc_id, (ts, _) in at.rows().items() if doc_id >= 1000} == {one.commit_ts}
     stream.close()
 
 
 def test_timestamps_grow():
-    proves("COORD-4.1-04", "COORD-4.2-06", "COORD-4.3-07", "COORD-2-03")
+    proves("COORD-4.1-04")
     a = api()
     at = place(a)
-    streams = [Stream(api(), client=f"c{n}") for n in range(8)]
+    apis = [api() for _ in range(8)]
+    streams = [Stream(apis[n % 8], client=f"c{n}") for n in range(64)]
 
     def work(number):
         stream = streams[number]
         own = []
-        for turn in range(50):
+        for turn in range(10):
             ack = stream.put(batch(at.ref, *[row(number * 1000 + turn * 3 + k, b"{}") for k in range(3)], stream=f"s{number}",
                                    durability=INGEST_ACK))
             own += [one.commit_ts for one in ack.ranges]
@@ -145,9 +149,9 @@ def test_timestamps_grow():
         assert own == sorted(set(own))
         return own
 
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        everything = [ts for own in pool.map(work, range(8)) for ts in own]
-    assert len(everything) == len(set(everything)) == 400
+    with concurrent.futures.ThreadPoolExecutor(64) as pool:
+        everything = [ts for own in pool.map(work, range(64)) for ts in own]
+    assert len(everything) == len(set(everything)) == 640
     for stream in streams:
         stream.close()
 
@@ -209,7 +213,6 @@ def test_rows_are_kept_byte_for_byte():
 
 
 def test_newest_row_wins():
-    proves("COORD-4.3-11")
     a = api()
     at = place(a)
     stream = Stream(a)
@@ -363,8 +366,7 @@ def test_schema_token():
 # ---- receipts -----------------------------------------------------------------------------------------
 
 def test_receipts():
-    proves("ALLOC-6.3-04", "ALLOC-6.3-05", "ALLOC-6.3-06", "ALLOC-6.3-07", "ALLOC-6.3-08", "ALLOC-2.2-02", "ALLOC-2.2-06",
-           "ALLOC-6.5-02", "ALLOC-15-01")
+    proves("ALLOC-6.3-04", "ALLOC-6.3-05", "ALLOC-6.3-06", "ALLOC-6.3-07", "ALLOC-6.3-08", "ALLOC-2.2-02", "ALLOC-6.5-02")
     a = api()
     at, other = Place(a), Place(a)
     answer = a.allocate(at.ref, None, 5, None)
@@ -562,7 +564,7 @@ def test_duplicate_window():
 # ---- marks --------------------------------------------------------------------------------------------
 
 def test_barrier_mark():
-    proves("COORD-4.3-10", "COORD-3-12", "COORD-5.1-10", "COORD-5.1-12")
+    proves("COORD-4.3-10", "COORD-2-14")
     a = api()
     at = place(a)
     barrier = sf.MutationEntry(barrier_mark=sf.BarrierMark(barrier_id="x"))
