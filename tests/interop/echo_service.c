@@ -87,6 +87,7 @@ static void on_delay_over(struct sf_timer *timer)
 {
     struct delayed *delayed = SF_CONTAINER_OF(timer, struct delayed, timer);
 
+    atomic_fetch_sub(&delayed->echo->open_count, 1);
     answer(delayed->echo, delayed->call, delayed->request);
     free(delayed);
 }
@@ -114,6 +115,7 @@ static void echo_unary(void *self, struct sf_call *call, const ProtobufCMessage 
         struct delayed *delayed = sf_calloc(1, sizeof(*delayed));
         *delayed = (struct delayed){
             .task = {.run = on_delay}, .echo = echo, .call = call, .request = request};
+        atomic_fetch_add(&echo->open_count, 1);
         sf_loop_post(echo->loop, &delayed->task);
     }
 }

@@ -17,7 +17,7 @@ void sf_echo_destroy(struct sf_echo *echo);
 /* Valid as long as the service. */
 const struct sf_service *sf_echo_service(const struct sf_echo *echo);
 
-/* Streams open now, calls seen cancelled so far. Any thread. */
+/* Streams and delayed answers open now, calls seen cancelled so far. Any thread. */
 unsigned sf_echo_open_count(const struct sf_echo *echo);
 unsigned sf_echo_cancelled_count(const struct sf_echo *echo);
 
