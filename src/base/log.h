@@ -12,14 +12,14 @@ enum sf_log_level { SF_LOG_DEBUG, SF_LOG_INFO, SF_LOG_WARN, SF_LOG_ERROR };
 
 /* One key with its formatted value; built by the SF_KV macros. */
 struct sf_log_kv {
-    const char *key; /* static text */
-    enum { SF_KV_TYPE_STR, SF_KV_TYPE_VIEW, SF_KV_TYPE_U64, SF_KV_TYPE_I64 } type;
+    const char *key;                                                               /* static text */
+    enum { SF_KV_TYPE_STR, SF_KV_TYPE_VIEW, SF_KV_TYPE_U64, SF_KV_TYPE_I64 } type; /* of value */
     union {
-        const char *str;     /* NUL-terminated, NULL prints as empty */
-        struct sf_view view; /* UTF-8 */
-        uint64_t u64;
-        int64_t i64;
-    } value;
+        const char *str;     /* SF_KV_TYPE_STR: NUL-terminated, NULL prints as empty */
+        struct sf_view view; /* SF_KV_TYPE_VIEW: UTF-8 */
+        uint64_t u64;        /* SF_KV_TYPE_U64 */
+        int64_t i64;         /* SF_KV_TYPE_I64 */
+    } value;                 /* the member that `type` names */
 };
 
 #define SF_KV_STR(k, v) ((struct sf_log_kv){.key = (k), .type = SF_KV_TYPE_STR, .value.str = (v)})
@@ -38,7 +38,8 @@ void sf_log_set_fd(int fd);
 void sf_log_write(enum sf_log_level level, const char *event, const struct sf_log_kv *pairs,
                   size_t count);
 
-/* SF_LOG(INFO, "alloc_group_committed", SF_KV_U64("namespace_id", id), ...): at least one pair. */
+/* SF_LOG(INFO, "store_open", SF_KV_STR("store_id", id), ...): at least one pair. The event is a
+ * literal, so that tools/check-events finds it. */
 #define SF_LOG(level, event, ...)                                                                  \
     sf_log_write(SF_LOG_##level, (event), (struct sf_log_kv[]){__VA_ARGS__},                       \
                  sizeof((struct sf_log_kv[]){__VA_ARGS__}) / sizeof(struct sf_log_kv))

@@ -135,10 +135,19 @@ static enum sf_err row_parse(const char *row, size_t len, uint64_t *out_sequence
     return SF_OK;
 }
 
-static void log_rocksdb(const char *event, char *message)
+/* Logs why the database failed and frees the message. */
+static void log_failure(const char *operation, char *message)
 {
-    SF_LOG(ERROR, event, SF_KV_STR("error", message));
+    SF_LOG(ERROR, "object_store_failed", SF_KV_STR("operation", operation),
+           SF_KV_STR("error", message));
     rocksdb_free(message);
+}
+
+/* What a row that does not verify is to callers, who must not take it for absent. */
+static enum sf_err log_corrupt(struct sf_view key)
+{
+    SF_LOG(ERROR, "object_row_corrupt", SF_KV_VIEW("key", key));
+    return SF_ERR_UNAVAILABLE;
 }
 
 /* ---- committer ---- */
@@ -160,7 +169,7 @@ static enum sf_err current_sequence(struct embedded_store *s, struct sf_view key
     rocksdb_pinnableslice_t *slice =
         rocksdb_get_pinned(s->db, s->read_options, row, row_key(key, row), &error);
     if (error != NULL) {
-        log_rocksdb("object_read_failed", error);
+        log_failure("get", error);
         err = SF_ERR_UNAVAILABLE;
     } else if (slice != NULL) {
         size_t len;
@@ -170,7 +179,7 @@ static enum sf_err current_sequence(struct embedded_store *s, struct sf_view key
     }
     if (slice != NULL)
         rocksdb_pinnableslice_destroy(slice);
-    return err == SF_ERR_CORRUPT ? SF_ERR_UNAVAILABLE : err;
+    return err == SF_ERR_CORRUPT ? log_corrupt(key) : err;
 }
 
 static void overlay_set(struct embedded_store *s, struct sf_view key, uint64_t sequence)
@@ -289,7 +298,7 @@ static void write_merge(struct embedded_store *s, rocksdb_writebatch_t *wb, stru
         atomic_fetch_add_explicit(&s->syncs, 1, memory_order_relaxed);
         return;
     }
-    log_rocksdb("object_write_failed", error);
+    log_failure("write", error);
     s->failed = true;
     void_merge(ops);
 }
@@ -419,7 +428,7 @@ static void read_object(struct embedded_store *s, struct sf_get *get)
     rocksdb_pinnableslice_t *slice =
         rocksdb_get_pinned(s->db, s->read_options, row, row_key(get->key, row), &error);
     if (error != NULL) {
-        log_rocksdb("object_read_failed", error);
+        log_failure("get", error);
         get->err = SF_ERR_UNAVAILABLE;
     } else if (slice != NULL) {
         size_t len;
@@ -429,8 +438,7 @@ static void read_object(struct embedded_store *s, struct sf_get *get)
             sf_get_fill(get, body);
             etag_format(sequence, &get->etag);
         } else {
-            SF_LOG(ERROR, "object_row_corrupt", SF_KV_VIEW("key", get->key));
-            get->err = SF_ERR_UNAVAILABLE;
+            get->err = log_corrupt(get->key);
         }
     }
     if (slice != NULL)
@@ -495,7 +503,7 @@ static enum sf_err list_collect(rocksdb_iterator_t *it, struct sf_view prefix,
             continue;
         (void)rocksdb_iter_value(it, &value_len);
         if (value_len < ROW_HEADER_BYTES)
-            return SF_ERR_CORRUPT;
+            return log_corrupt(key);
         entries[count].key = sf_view_bytes(sf_arena_dup(arena, key.ptr, key.len), key.len);
         entries[count++].size_bytes = value_len - ROW_HEADER_BYTES;
     }
@@ -523,11 +531,11 @@ static enum sf_err embedded_list(struct sf_store *store, struct sf_sched *sched,
     enum sf_err err = list_collect(it, prefix, start_after, limit, arena, *out_entries, out_count);
     rocksdb_iter_get_error(it, &error);
     if (error != NULL) {
-        log_rocksdb("object_list_failed", error);
+        log_failure("list", error);
         err = SF_ERR_UNAVAILABLE;
     }
     rocksdb_iter_destroy(it);
-    return err == SF_ERR_CORRUPT ? SF_ERR_UNAVAILABLE : err;
+    return err;
 }
 
 /* ---- open and close ---- */
