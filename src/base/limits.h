@@ -13,6 +13,9 @@
 #define SF_LIMIT_NAME_SCALARS              128
 #define SF_LIMIT_SCHEMA_TOKEN_SCALARS      64
 
+/* Metrics: series of one name; label values may come from outside. */
+#define SF_LIMIT_METRIC_SERIES 256u
+
 /* Object store: S3's key limit, and a bound on one control object, far above the largest we write.
  */
 #define SF_LIMIT_OBJECT_KEY_BYTES  1024

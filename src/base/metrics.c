@@ -2,8 +2,8 @@
  * Metrics registry. Families and series are made under the registry's lock and never removed, so a
  * series pointer stays valid and is updated with relaxed atomics only; rendering reads the same
  * atomics and may see one update of a pair and not the other, which a scrape tolerates. A family
- * holds at most SERIES_MAX series: label values that came from outside cannot make it grow, they
- * are folded into one series whose every value is "other".
+ * holds at most SF_LIMIT_METRIC_SERIES series: label values that came from outside cannot make it
+ * grow, they are folded into one series whose every value is "other".
  */
 #include "base/metrics.h"
 
@@ -13,10 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/text.h"
 
-#define SERIES_MAX 256u
 #define LABELS_MAX 8u
 
 static const double bucket_ms[] = {0.1, 0.25, 0.5, 1,   2.5,  5,    10,   25,
@@ -130,7 +130,7 @@ struct sf_metric *sf_metric_series(struct sf_metric_family *family, const char *
         SF_ASSERT(values != NULL && values[i] != NULL);
     (void)pthread_mutex_lock(&family->owner->mu);
     struct sf_metric *m = find_series(family, values);
-    if (m == NULL && family->series_count >= SERIES_MAX) {
+    if (m == NULL && family->series_count >= SF_LIMIT_METRIC_SERIES) {
         values = other;
         m = find_series(family, values);
     }

@@ -1,7 +1,8 @@
 /*
  * Metrics registry with Prometheus text exposition. Metrics are registered once at start (names and
  * label names are static text) and then updated with atomics from any thread. Label values are few
- * and bounded: a series past the limit of its family is folded into the label value "other".
+ * and bounded: a series past SF_LIMIT_METRIC_SERIES of its family is folded into the label
+ * value "other".
  */
 #ifndef SF_BASE_METRICS_H
 #define SF_BASE_METRICS_H

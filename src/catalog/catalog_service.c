@@ -237,16 +237,16 @@ static void register_metrics(struct sf_catalog *catalog)
     struct sf_metrics *metrics = catalog->deps.metrics;
     if (metrics == NULL)
         return;
-    catalog->metric_commands =
-        sf_metric_series(sf_metrics_family(metrics, SF_METRIC_COUNTER, "sf_catalog_commands_total",
-                                           "Mutations admitted to a lane.", NULL),
-                         NULL);
-    catalog->metric_replays =
-        sf_metric_series(sf_metrics_family(metrics, SF_METRIC_COUNTER, "sf_catalog_replays_total",
-                                           "Mutations answered by a stored outcome.", NULL),
-                         NULL);
+    catalog->metric_commands = sf_metric_series(
+        sf_metrics_family(metrics, SF_METRIC_COUNTER, "searchfabric_catalog_commands_total",
+                          "Mutations admitted to a lane.", NULL),
+        NULL);
+    catalog->metric_replays = sf_metric_series(
+        sf_metrics_family(metrics, SF_METRIC_COUNTER, "searchfabric_catalog_replays_total",
+                          "Mutations answered by a stored outcome.", NULL),
+        NULL);
     catalog->metric_group_ms = sf_metric_series(
-        sf_metrics_family(metrics, SF_METRIC_HISTOGRAM, "sf_catalog_group_commit_ms",
+        sf_metrics_family(metrics, SF_METRIC_HISTOGRAM, "searchfabric_catalog_group_commit_ms",
                           "Time from a group's append to its rows.", NULL),
         NULL);
 }

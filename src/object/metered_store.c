@@ -187,10 +187,10 @@ static void make_series(struct metered_store *s, struct sf_metrics *metrics)
     static const char *const request_labels[] = {"op", "result", NULL};
     static const char *const latency_labels[] = {"op", NULL};
     struct sf_metric_family *requests =
-        sf_metrics_family(metrics, SF_METRIC_COUNTER, "sf_object_requests_total",
+        sf_metrics_family(metrics, SF_METRIC_COUNTER, "searchfabric_object_requests_total",
                           "Object store requests by operation and result", request_labels);
     struct sf_metric_family *latency =
-        sf_metrics_family(metrics, SF_METRIC_HISTOGRAM, "sf_object_latency_ms",
+        sf_metrics_family(metrics, SF_METRIC_HISTOGRAM, "searchfabric_object_latency_ms",
                           "Time to the completion of an object store request", latency_labels);
 
     for (int op = 0; op < OP_COUNT; op++) {
@@ -199,12 +199,13 @@ static void make_series(struct metered_store *s, struct sf_metrics *metrics)
             s->requests[op][i] = sf_metric_series(
                 requests, (const char *const[]){op_names[op], sf_err_info(results[i])->name, NULL});
     }
-    s->batches = plain(metrics, SF_METRIC_COUNTER, "sf_object_batches_total", "Batches submitted");
-    s->put_bytes = plain(metrics, SF_METRIC_COUNTER, "sf_object_put_bytes_total",
+    s->batches =
+        plain(metrics, SF_METRIC_COUNTER, "searchfabric_object_batches_total", "Batches submitted");
+    s->put_bytes = plain(metrics, SF_METRIC_COUNTER, "searchfabric_object_put_bytes_total",
                          "Body bytes of puts that were applied");
     s->get_bytes =
-        plain(metrics, SF_METRIC_COUNTER, "sf_object_get_bytes_total", "Body bytes read");
-    s->in_flight = plain(metrics, SF_METRIC_GAUGE, "sf_object_in_flight",
+        plain(metrics, SF_METRIC_COUNTER, "searchfabric_object_get_bytes_total", "Body bytes read");
+    s->in_flight = plain(metrics, SF_METRIC_GAUGE, "searchfabric_object_in_flight",
                          "Batches and reads not yet completed");
 }
 

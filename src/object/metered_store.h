@@ -1,13 +1,7 @@
 /*
  * A store that counts: passes everything on to another store and keeps requests, results, bytes and
- * latencies in a metrics registry.
- *
- *   sf_object_requests_total{op,result}   op: put, get, list, delete; result: an error's name
- *   sf_object_batches_total               batches submitted
- *   sf_object_put_bytes_total             body bytes of puts that were applied
- *   sf_object_get_bytes_total             body bytes read
- *   sf_object_latency_ms{op}              histogram; puts count once a batch, as their callers wait
- *   sf_object_in_flight                   batches and reads not yet completed
+ * latencies in a metrics registry. The metrics are searchfabric_object_* of
+ * docs/operations/metrics.md. Puts count once a batch in the latency, as their callers wait.
  */
 #ifndef SF_OBJECT_METERED_STORE_H
 #define SF_OBJECT_METERED_STORE_H

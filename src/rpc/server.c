@@ -48,18 +48,18 @@ static void metrics_init(struct sf_rpc_server *server, struct sf_metrics *metric
     if (metrics == NULL)
         return;
     server->handled_family =
-        sf_metrics_family(metrics, SF_METRIC_COUNTER, "sf_rpc_server_handled_total",
+        sf_metrics_family(metrics, SF_METRIC_COUNTER, "searchfabric_rpc_server_handled_total",
                           "Calls that ended, by method and gRPC code.", handled_labels);
     server->duration_family =
-        sf_metrics_family(metrics, SF_METRIC_HISTOGRAM, "sf_rpc_server_duration_ms",
+        sf_metrics_family(metrics, SF_METRIC_HISTOGRAM, "searchfabric_rpc_server_duration_ms",
                           "Time from a call's headers to its end.", method_label);
-    server->closed_family =
-        sf_metrics_family(metrics, SF_METRIC_COUNTER, "sf_rpc_server_connections_closed_total",
-                          "Connections that ended, by reason.", reason_label);
-    server->connections =
-        sf_metric_series(sf_metrics_family(metrics, SF_METRIC_GAUGE, "sf_rpc_server_connections",
-                                           "Open connections.", NULL),
-                         NULL);
+    server->closed_family = sf_metrics_family(metrics, SF_METRIC_COUNTER,
+                                              "searchfabric_rpc_server_connections_closed_total",
+                                              "Connections that ended, by reason.", reason_label);
+    server->connections = sf_metric_series(sf_metrics_family(metrics, SF_METRIC_GAUGE,
+                                                             "searchfabric_rpc_server_connections",
+                                                             "Open connections.", NULL),
+                                           NULL);
 }
 
 void rpc_server_count_call(struct sf_rpc_server *server, const struct sf_rpc_route *route,

@@ -163,16 +163,16 @@ void sf_tso_batcher_meter(struct sf_tso_source *batcher, struct sf_metrics *metr
     SF_ASSERT(batcher->vtable == &batcher_vtable);
     b->clock = clock;
     b->metrics = (struct batcher_metrics){
-        .batches = plain(metrics, SF_METRIC_COUNTER, "sf_tso_batches_total",
+        .batches = plain(metrics, SF_METRIC_COUNTER, "searchfabric_tso_batches_total",
                          "Requests of the batching client"),
-        .timestamps = plain(metrics, SF_METRIC_COUNTER, "sf_tso_batch_timestamps_total",
+        .timestamps = plain(metrics, SF_METRIC_COUNTER, "searchfabric_tso_batch_timestamps_total",
                             "Timestamps asked for by the batching client"),
-        .size =
-            plain(metrics, SF_METRIC_GAUGE, "sf_tso_batch_size", "Timestamps of the last request"),
-        .rtt = plain(metrics, SF_METRIC_HISTOGRAM, "sf_tso_rtt_ms",
+        .size = plain(metrics, SF_METRIC_GAUGE, "searchfabric_tso_batch_size",
+                      "Timestamps of the last request"),
+        .rtt = plain(metrics, SF_METRIC_HISTOGRAM, "searchfabric_tso_rtt_ms",
                      "Time from a request to its range"),
-        .failed = plain(metrics, SF_METRIC_COUNTER, "sf_tso_failed_batches_total",
+        .failed = plain(metrics, SF_METRIC_COUNTER, "searchfabric_tso_failed_batches_total",
                         "Requests that failed"),
-        .exhausted = plain(metrics, SF_METRIC_COUNTER, "sf_tso_range_exhausted_total",
+        .exhausted = plain(metrics, SF_METRIC_COUNTER, "searchfabric_tso_range_exhausted_total",
                            "Demands that waited behind a request under way")};
 }

@@ -449,7 +449,7 @@ def test_ingest_allocates_nothing():
     at = Place(a)
     answer = a.allocate(at.ref, None, None)
     before = a.object(state_key(at.ref))
-    calls = 'sf_rpc_server_handled_total{method="/searchfabric.v1.IdAllocatorService/AllocateIds",code="OK"}'
+    calls = 'searchfabric_rpc_server_handled_total{method="/searchfabric.v1.IdAllocatorService/AllocateIds",code="OK"}'
     served = SERVER.metrics()[calls]
     stream = Stream(a)
     stream.refused(batch(at.ref, row(None, b"{}")), "SF_INVALID_ARGUMENT", "bad_request", field="entries.row.doc_id")

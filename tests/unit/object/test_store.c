@@ -346,18 +346,20 @@ static void test_meter_counts_results_and_bytes(void **state)
     assert_absent("b");
     assert_list("", "", 10, "a=5 ");
     assert_int_equal(sf_store_remove_wait(store, NULL, sf_view_str("a")), SF_OK);
-    assert_metric("sf_object_requests_total{op=\"put\",result=\"SF_OK\"} 1\n");
-    assert_metric("sf_object_requests_total{op=\"put\",result=\"SF_ERR_PRECONDITION\"} 1\n");
-    assert_metric("sf_object_requests_total{op=\"put\",result=\"SF_ERR_CANCELLED_STAGE\"} 1\n");
-    assert_metric("sf_object_requests_total{op=\"get\",result=\"SF_OK\"} 1\n");
-    assert_metric("sf_object_requests_total{op=\"get\",result=\"SF_ERR_NOT_FOUND\"} 1\n");
-    assert_metric("sf_object_requests_total{op=\"list\",result=\"SF_OK\"} 1\n");
-    assert_metric("sf_object_requests_total{op=\"delete\",result=\"SF_OK\"} 1\n");
-    assert_metric("sf_object_batches_total 1\n");
-    assert_metric("sf_object_put_bytes_total 5\n");
-    assert_metric("sf_object_get_bytes_total 5\n");
-    assert_metric("sf_object_in_flight 0\n");
-    assert_metric("sf_object_latency_ms_count{op=\"put\"} 1\n");
+    assert_metric("searchfabric_object_requests_total{op=\"put\",result=\"SF_OK\"} 1\n");
+    assert_metric(
+        "searchfabric_object_requests_total{op=\"put\",result=\"SF_ERR_PRECONDITION\"} 1\n");
+    assert_metric(
+        "searchfabric_object_requests_total{op=\"put\",result=\"SF_ERR_CANCELLED_STAGE\"} 1\n");
+    assert_metric("searchfabric_object_requests_total{op=\"get\",result=\"SF_OK\"} 1\n");
+    assert_metric("searchfabric_object_requests_total{op=\"get\",result=\"SF_ERR_NOT_FOUND\"} 1\n");
+    assert_metric("searchfabric_object_requests_total{op=\"list\",result=\"SF_OK\"} 1\n");
+    assert_metric("searchfabric_object_requests_total{op=\"delete\",result=\"SF_OK\"} 1\n");
+    assert_metric("searchfabric_object_batches_total 1\n");
+    assert_metric("searchfabric_object_put_bytes_total 5\n");
+    assert_metric("searchfabric_object_get_bytes_total 5\n");
+    assert_metric("searchfabric_object_in_flight 0\n");
+    assert_metric("searchfabric_object_latency_ms_count{op=\"put\"} 1\n");
 }
 
 #define ALL(fn)                                                                                    \

@@ -701,9 +701,9 @@ static void test_metrics(void **state)
     assert_non_null(call_echo(&request, 0, arena, &diag)); /* the failed one is counted by now */
     sf_metrics_render(metrics, &text);
     sf_buf_append(&text, "", 1);
-    assert_non_null(strstr((char *)text.data, "sf_rpc_server_connections 1"));
+    assert_non_null(strstr((char *)text.data, "searchfabric_rpc_server_connections 1"));
     assert_non_null(strstr((char *)text.data,
-                           "sf_rpc_server_handled_total{method=\"/sftest.v1.Echo/"
+                           "searchfabric_rpc_server_handled_total{method=\"/sftest.v1.Echo/"
                            "Unary\",code=\"PERMISSION_DENIED\"} 1"));
     sf_buf_fini(&text);
     sf_arena_destroy(arena);

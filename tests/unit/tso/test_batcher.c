@@ -254,13 +254,13 @@ static void test_meter_shows_size_time_and_waits(void **state)
     sf_clock_manual_advance(&clock, 40);
     answer(0, SF_OK, 100);
     answer(1, SF_BACKEND_UNAVAILABLE, 0);
-    assert_metric(metrics, "sf_tso_batches_total 2\n");
-    assert_metric(metrics, "sf_tso_batch_timestamps_total 12\n");
-    assert_metric(metrics, "sf_tso_batch_size 9\n");
-    assert_metric(metrics, "sf_tso_failed_batches_total 1\n");
-    assert_metric(metrics, "sf_tso_range_exhausted_total 2\n");
-    assert_metric(metrics, "sf_tso_rtt_ms_bucket{le=\"25\"} 1\n");
-    assert_metric(metrics, "sf_tso_rtt_ms_bucket{le=\"50\"} 2\n");
+    assert_metric(metrics, "searchfabric_tso_batches_total 2\n");
+    assert_metric(metrics, "searchfabric_tso_batch_timestamps_total 12\n");
+    assert_metric(metrics, "searchfabric_tso_batch_size 9\n");
+    assert_metric(metrics, "searchfabric_tso_failed_batches_total 1\n");
+    assert_metric(metrics, "searchfabric_tso_range_exhausted_total 2\n");
+    assert_metric(metrics, "searchfabric_tso_rtt_ms_bucket{le=\"25\"} 1\n");
+    assert_metric(metrics, "searchfabric_tso_rtt_ms_bucket{le=\"50\"} 2\n");
     sf_metrics_destroy(metrics);
 }
 
