@@ -32,7 +32,8 @@ struct sf_commit_deps {
     uint64_t random_seed;         /* jitter of retries only */
     uint32_t shard_count;         /* fixed at the store's creation; default 16 */
     uint32_t bound_window_ms;     /* issued_upper_bound_ts past the newest TSO; default 500 */
-    uint32_t wal_flush_ms;        /* a chunk is closed this long after its first frame; default 2 */
+    uint32_t wal_flush_ms;        /* a chunk is closed this long after its first frame; default 2;
+                                        on a store held alone sooner, when none is under way */
     uint32_t wal_chunk_bytes;     /* or at this size; default 4 MiB */
     uint32_t wal_inflight_chunks; /* puts of one stream under way; default 8 */
     uint32_t duplicate_window_ms; /* how long a redelivery is recognized; default 15 min */

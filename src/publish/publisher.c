@@ -165,10 +165,11 @@ static void head_read(struct sf_publisher *pub)
     const struct sf_get *get = &pub->get;
     const char *expected = pub->base.head_etag.text; /* empty: no head yet */
     bool unread = get->err != SF_OK && get->err != SF_ERR_NOT_FOUND;
+    bool unmoved = strcmp(get->err == SF_OK ? get->etag.text : "", expected) == 0;
     if (get->err == SF_OK && sf_view_equal(sf_buf_view(&get->body), sf_buf_view(&pub->plan.head))) {
         pub->plan.head_etag = get->etag;
         committed(pub);
-    } else if (unread || strcmp(get->err == SF_OK ? get->etag.text : "", expected) == 0) {
+    } else if (unread || unmoved) {
         back_off(pub); /* not seen: it may still land; the same bytes again */
     } else {
         start_load(pub, sf_manifest_queue_min_ts(&pub->ready));

@@ -106,8 +106,9 @@ void sim_run_until(struct sim *sim, bool (*done)(struct sim *sim, void *ctx), vo
 /* Runs for `ms` of virtual time, or until nothing is left to do. On the main thread. */
 void sim_run_for(struct sim *sim, int64_t ms);
 
-/* From now on faults come at the rates of `options` (network, SQL, chaos), for a scenario that begins
- * calmly; everything else stays as it was configured. Not under --crash-points and --calm. */
+/* From now on faults come at the rates of `options` (network, SQL, chaos), for a scenario that
+ * begins calmly; everything else stays as it was configured. Not under --crash-points and --calm.
+ */
 void sim_storm(struct sim *sim, const struct sim_options *options);
 
 /* From now on the network is perfect, nobody is killed or paused: the services must get everything
