@@ -590,12 +590,32 @@ static void lead(struct sf_catalog *catalog, struct sf_catalog_command *self)
         sf_waiter_wake(&next->waiter);
 }
 
+void sf_catalog_group_flush(struct sf_catalog *catalog)
+{
+    pthread_mutex_lock(&catalog->group_mu);
+    struct sf_catalog_command *list = catalog->group_head;
+    struct sf_catalog_command *chosen = list != NULL && list->lead ? list : NULL;
+    if (chosen != NULL) { /* it is being woken to lead */
+        list = chosen->next;
+        chosen->next = NULL;
+    }
+    catalog->group_head = catalog->group_tail = chosen;
+    pthread_mutex_unlock(&catalog->group_mu);
+    while (list != NULL) {
+        struct sf_catalog_command *command = list;
+        list = command->next;
+        sf_waiter_wake(&command->waiter); /* result is GIVEN_UP since it was queued */
+    }
+}
+
 enum sf_catalog_commit sf_catalog_group_commit(struct sf_catalog_command *command)
 {
     struct sf_catalog *catalog = command->catalog;
     command->next = NULL;
     command->lead = false;
     command->result = SF_CATALOG_GIVEN_UP;
+    if (atomic_load(&catalog->stalled) != 0)
+        return SF_CATALOG_GIVEN_UP;
     sf_waiter_init(&command->waiter, catalog->deps.sched);
     pthread_mutex_lock(&catalog->group_mu);
     if (catalog->group_tail != NULL)

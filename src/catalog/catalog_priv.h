@@ -367,6 +367,10 @@ enum sf_err sf_catalog_put_run(struct sf_catalog *catalog, struct sf_sched *sche
  * task. The lane may go on when it returns, unless the catalog is ending. */
 enum sf_catalog_commit sf_catalog_group_commit(struct sf_catalog_command *command);
 
+/* Gives up what waits for a group: nothing of it was put. While a put is in doubt, so that workers
+ * are free for reads. */
+void sf_catalog_group_flush(struct sf_catalog *catalog);
+
 /* catalog_outcome.c ------------------------------------------------------------------------ */
 
 /* Encodes the outcome of a listed command for the entry at `slot` into `put`. */

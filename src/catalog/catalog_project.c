@@ -485,9 +485,9 @@ static enum sf_err project_generation(struct sf_sql_conn *conn,
         "INSERT INTO schema_generations (namespace_id, collection_id, schema_version,"
         " schema_generation_token, collection_truth_mode, schema_definition_json, ddl_commit_ts,"
         " applied_commit_ts, active_schema_update_policy, effective_max_result_window,"
-        " sync_state, drift_reason, error_reason, command_identity, created_at_unix_ms,"
-        " updated_at_unix_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,"
-        " ?14, ?15, ?16) ON CONFLICT (namespace_id, collection_id, schema_version) DO NOTHING",
+        " sync_state, drift_reason, error_reason, created_at_unix_ms, updated_at_unix_ms)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
+        " ON CONFLICT (namespace_id, collection_id, schema_version) DO NOTHING",
         diag, &stmt);
     if (err != SF_OK)
         return err;
@@ -503,10 +503,9 @@ static enum sf_err project_generation(struct sf_sql_conn *conn,
     sf_sql_bind_i64(stmt, 9, (int64_t)body->active_schema_update_policy);
     sf_sql_bind_i64(stmt, 10, body->effective_max_result_window);
     bind_sync(stmt, 11, convergence == NULL ? NULL : convergence->state);
-    bind_str(stmt, 14, true, body->command_identity);
-    sf_sql_bind_i64(stmt, 15, body->created_at_unix_ms);
+    sf_sql_bind_i64(stmt, 14, body->created_at_unix_ms);
     sf_sql_bind_i64(
-        stmt, 16, convergence == NULL ? body->created_at_unix_ms : convergence->updated_at_unix_ms);
+        stmt, 15, convergence == NULL ? body->created_at_unix_ms : convergence->updated_at_unix_ms);
     err = sf_sql_run(stmt, diag, NULL);
     if (err != SF_OK)
         return err;

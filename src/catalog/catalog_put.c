@@ -94,6 +94,7 @@ static enum sf_err settle_loop(struct sf_catalog *catalog, struct sf_sched *sche
         if (tries > SF_CATALOG_PUT_TRIES && !*io_stalled) {
             *io_stalled = true;
             atomic_fetch_add(&catalog->stalled, 1);
+            sf_catalog_group_flush(catalog);
         }
         if (result != SF_ERR_CANCELLED_STAGE)
             sf_catalog_pause(catalog, sched, tries);

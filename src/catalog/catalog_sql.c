@@ -52,7 +52,7 @@ static const struct sf_sql_migration migrations[] = {
      " applied_commit_ts BIGINT NOT NULL, active_schema_update_policy INT NOT NULL,"
      " effective_max_result_window INT NOT NULL,"
      " sync_state TEXT NOT NULL CHECK (sync_state IN ('APPLYING', 'READY', 'DRIFTED', 'ERROR')),"
-     " drift_reason TEXT, error_reason TEXT, command_identity TEXT NOT NULL,"
+     " drift_reason TEXT, error_reason TEXT,"
      " created_at_unix_ms BIGINT NOT NULL, updated_at_unix_ms BIGINT NOT NULL,"
      " PRIMARY KEY (namespace_id, collection_id, schema_version),"
      " UNIQUE (namespace_id, collection_id, schema_generation_token));"},
@@ -65,6 +65,9 @@ static const struct sf_sql_migration migrations[] = {
      " namespace_id BIGINT, collection_name TEXT, collection_name_allocation_epoch BIGINT,"
      " collection_id BIGINT, schema_version BIGINT, fence_expected_prev_schema_version BIGINT,"
      " fence_schema_generation_token TEXT, fence_enforce_monotonic_apply INT,"
+     " expected_head_version BIGINT, new_head_version BIGINT, manifest_checksum_or_etag TEXT,"
+     " target_lifecycle_state TEXT, expected_namespace_revision BIGINT,"
+     " release_cutoff_unix_ms BIGINT,"
      " payload_fingerprint TEXT NOT NULL, terminal_state TEXT NOT NULL,"
      " replay_classification TEXT NOT NULL, original_outcome_json TEXT NOT NULL,"
      " command_object_key TEXT NOT NULL, created_ts BIGINT NOT NULL, applied_ts BIGINT);"
@@ -463,8 +466,8 @@ enum sf_err sf_catalog_sql_list_collections(struct sf_sql_conn *conn, uint64_t n
 #define GENERATION_COLUMNS                                                                         \
     "namespace_id, collection_id, schema_version, schema_generation_token,"                        \
     " schema_definition_json, ddl_commit_ts, applied_commit_ts, active_schema_update_policy,"      \
-    " effective_max_result_window, sync_state, drift_reason, error_reason, command_identity,"      \
-    " created_at_unix_ms, updated_at_unix_ms"
+    " effective_max_result_window, sync_state, drift_reason, error_reason, created_at_unix_ms,"    \
+    " updated_at_unix_ms"
 
 static SF_PB(SchemaSyncState) * sync_of_row(struct sf_sql_stmt *stmt, struct sf_arena *arena)
 {
@@ -505,9 +508,8 @@ static enum sf_err generation_of_row(struct sf_sql_stmt *stmt, struct sf_arena *
     body->applied_commit_ts = sf_sql_col_u64(stmt, 6);
     body->active_schema_update_policy = (SF_PB(ActiveSchemaUpdatePolicy))sf_sql_col_i64(stmt, 7);
     body->effective_max_result_window = (uint32_t)sf_sql_col_i64(stmt, 8);
-    body->command_identity = col_str(stmt, 12, arena);
-    body->created_at_unix_ms = sf_sql_col_i64(stmt, 13);
-    row->updated_at_unix_ms = sf_sql_col_i64(stmt, 14);
+    body->created_at_unix_ms = sf_sql_col_i64(stmt, 12);
+    row->updated_at_unix_ms = sf_sql_col_i64(stmt, 13);
     convergence->updated_at_unix_ms = row->updated_at_unix_ms;
     convergence->state = sync_of_row(stmt, arena);
     row->body = body;

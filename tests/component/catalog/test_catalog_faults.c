@@ -264,6 +264,81 @@ static void test_completeness(void **state)
     assert_string_equal(answer->descriptor->completeness->publishing->missing_fields[1], "index");
 }
 
+/* One value of the projection as text. */
+static const char *value_of(struct world *w, const char *sql)
+{
+    struct sf_sql_stmt *stmt;
+    bool row = false;
+    const char *text = NULL;
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_READ);
+    assert_int_equal(sf_sql_prepare(conn, sql, &w->diag, &stmt), SF_OK);
+    assert_int_equal(sf_sql_step(stmt, &w->diag, &row), SF_OK);
+    if (row)
+        text = sf_arena_str(w->arena, sf_sql_col_text(stmt, 0));
+    sf_sql_release(conn);
+    return text;
+}
+
+static bool refused(struct world *w, const char *sql)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
+    bool result = sf_sql_exec(conn, sql, &w->diag) != SF_OK;
+    sf_sql_release(conn);
+    return result;
+}
+
+/* What rows hold after each answer, and what the tables refuse. */
+static void test_rows(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-4.4-12", "CCS-5.2-02", "CCS-5.3-02", "CCS-5.3-03", "CCS-5.6-03", "CCS-5.6-07",
+              "CCS-5.6-08", "CCS-5.6-10", "CCS-4.2-12");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    assert_string_equal(value_of(w, "SELECT COUNT(*) FROM namespaces"), "1");
+    assert_string_equal(value_of(w, "SELECT COUNT(*) FROM catalog_replay_index"), "1");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    assert_string_equal(value_of(w, "SELECT COUNT(*) FROM catalog_replay_index"), "2");
+    assert_string_equal(
+        value_of(w, "SELECT manifest_head_reconciler_status || '/' || expected_previous_head || '/'"
+                    " || lifecycle_state FROM collections"
+                    " WHERE committed_manifest_version = -9223372036854775807 - 1"
+                    " AND manifest_head_version = -9223372036854775807 - 1"
+                    " AND manifest_head_last_update_epoch = -9223372036854775807 - 1"),
+        "IDLE/-1/ACTIVE");
+    world_schema(w, "s1", ns, id, 1, "tok-1");
+    assert_string_equal(value_of(w, "SELECT COUNT(*) FROM schema_generations"), "1");
+    assert_string_equal(value_of(w, "SELECT command_kind FROM catalog_replay_index"
+                                    " WHERE business_lookup_key IS NOT NULL"),
+                        "PUT_COLLECTION_SCHEMA");
+    assert_string_equal(
+        value_of(w, "SELECT COUNT(*) FROM catalog_replay_index WHERE"
+                    " LENGTH(command_identity) = 64 AND LENGTH(transport_lookup_key) = 64 AND"
+                    " LENGTH(payload_fingerprint) = 64 AND"
+                    " LENGTH(authenticated_client_identity_hash) = 64 AND"
+                    " COALESCE(LENGTH(business_lookup_key), 64) = 64"),
+        "3");
+    static const struct {
+        const char *kind, *query;
+    } kinds[] = {{"PUT_NAMESPACE_METADATA", "SELECT command_object_key FROM catalog_replay_index"
+                                            " WHERE command_kind = 'PUT_NAMESPACE_METADATA'"},
+                 {"PUT_COLLECTION_METADATA", "SELECT command_object_key FROM catalog_replay_index"
+                                             " WHERE command_kind = 'PUT_COLLECTION_METADATA'"},
+                 {"PUT_COLLECTION_SCHEMA", "SELECT command_object_key FROM catalog_replay_index"
+                                           " WHERE command_kind = 'PUT_COLLECTION_SCHEMA'"}};
+    for (size_t i = 0; i < SF_ARRAY_LEN(kinds); i++) {
+        const SF_PB(CommandOutcomeObject) *record = world_object(
+            w, value_of(w, kinds[i].query), &searchfabric__v1__command_outcome_object__descriptor);
+        assert_non_null(record);
+        assert_string_equal(sf_catalog_kind_name(record->command_kind), kinds[i].kind);
+    }
+    assert_int_equal(world_list(w, "catalog-replay-business/", NULL),
+                     world_list(w, "catalog-replay-business/PUT_COLLECTION_SCHEMA/", NULL));
+    assert_true(refused(w, "UPDATE namespaces SET lifecycle_state = 'GONE'"));
+    assert_true(refused(w, "UPDATE collections SET lifecycle_state = 'QUIESCING'"));
+    assert_true(refused(w, "UPDATE collections SET manifest_head_reconciler_status = 'X'"));
+    assert_true(refused(w, "UPDATE schema_generations SET sync_state = 'X'"));
+}
+
 /* Time to serve after a restart does not grow with what was done before. */
 static void test_restart_reads(void **state)
 {
@@ -504,6 +579,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_lost_pointers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_missing_encryption, setup, teardown),
         cmocka_unit_test_setup_teardown(test_completeness, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_restart_reads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign_projection, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hole, setup, teardown),
