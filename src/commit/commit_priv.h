@@ -69,6 +69,8 @@ struct sf_wal_stream {
     struct sf_wal_out *last;
     unsigned inflight; /* chunks WRITING */
     struct sf_timer flush;
+    struct sf_task close_task; /* closes the open chunk after this turn */
+    bool close_posted;
     struct sf_wal_mark *marks_first; /* oldest first, over epochs */
     struct sf_wal_mark *marks_last;
 };

@@ -7,7 +7,9 @@
 
 /*
  * The WAL writers of a shard. Slices of many collections gather in one open chunk per stream, which
- * is closed by size or a few milliseconds after its first frame; several are under way at once.
+ * is closed by size or a few milliseconds after its first frame; several are under way at once. A
+ * store that this process holds alone commits groups by itself, so there a chunk is closed at once
+ * while none of its stream is under way: waiting would gain nothing but latency.
  *
  *   OPEN -> CLOSED -> WRITING -> LANDED -> (reported, freed)
  *
@@ -19,6 +21,8 @@
 
 static void chunk_send(struct sf_wal_out *chunk);
 static void stream_send(struct sf_wal_stream *stream);
+static void chunk_close(struct sf_wal_stream *stream);
+static void close_when_idle(struct sf_wal_stream *stream);
 
 /* Its timer is not running: it landed, or the stream was stopped on its loop. */
 static void chunk_free(struct sf_wal_out *chunk)
@@ -111,6 +115,7 @@ static void landed(struct sf_wal_out *chunk)
         report(chunk);
     advance(stream);
     stream_send(stream);
+    close_when_idle(stream);
 }
 
 static void chunk_retry(struct sf_timer *timer)
@@ -245,6 +250,27 @@ static void flush_due(struct sf_timer *timer)
         chunk_close(stream);
 }
 
+static void close_now(struct sf_task *task)
+{
+    struct sf_wal_stream *stream = SF_CONTAINER_OF(task, struct sf_wal_stream, close_task);
+    stream->close_posted = false;
+    stream->shard->ops_outstanding--;
+    if (stream->shard->state == SF_SHARD_LEADING && stream->inflight == 0)
+        chunk_close(stream);
+}
+
+/* Closes the open chunk after this turn of the loop, see above. */
+static void close_when_idle(struct sf_wal_stream *stream)
+{
+    struct sf_shard *shard = stream->shard;
+    if (!shard->commit->deps.store->exclusive || stream->inflight > 0 || stream->close_posted ||
+        stream->last == NULL || stream->last->state != SF_WAL_OPEN)
+        return;
+    stream->close_posted = true;
+    shard->ops_outstanding++;
+    sf_loop_post(shard->ctx->loop, &stream->close_task);
+}
+
 void sf_wal_append(struct sf_wal_stream *stream, struct sf_intent *intent,
                    const Searchfabric__V1__WalFrame *frame)
 {
@@ -266,6 +292,8 @@ void sf_wal_append(struct sf_wal_stream *stream, struct sf_intent *intent,
     intent->wal_bytes += ref->place.length_bytes;
     if (chunk->body.len >= deps->wal_chunk_bytes)
         chunk_close(stream);
+    else
+        close_when_idle(stream);
 }
 
 /* ---- life --------------------------------------------------------------------------------------
@@ -273,7 +301,7 @@ void sf_wal_append(struct sf_wal_stream *stream, struct sf_intent *intent,
 
 void sf_wal_stream_init(struct sf_wal_stream *stream, struct sf_shard *shard, unsigned index)
 {
-    *stream = (struct sf_wal_stream){.shard = shard, .index = index};
+    *stream = (struct sf_wal_stream){.shard = shard, .index = index, .close_task.run = close_now};
     sf_timer_init(&stream->flush, shard->ctx->loop, flush_due);
 }
 

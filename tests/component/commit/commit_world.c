@@ -173,6 +173,7 @@ struct gate_store *gate_store_new(struct sf_store *backend)
 {
     struct gate_store *gate = sf_calloc(1, sizeof(*gate));
     gate->base.vtable = &gate_vtable;
+    gate->base.exclusive = true; /* as the embedded store; the simulator's is not */
     gate->backend = backend;
     pthread_mutex_init(&gate->mu, NULL);
     return gate;
