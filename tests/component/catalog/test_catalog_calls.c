@@ -580,7 +580,8 @@ static void test_pages(void **state)
     assert_int_equal(seen, 1000);
     char *broken = sf_arena_str(w->arena, sf_view_str(token));
     page.page_token = broken;
-    for (size_t i = 0; broken[i] != '\0'; i += 5) {
+    size_t length = strlen(broken);
+    for (size_t i = 0; i < length; i += 5) {
         char right = broken[i];
         broken[i] = right == 'A' ? 'B' : 'A';
         assert_null(world_call(w, "ListCollections", &list));
