@@ -16,8 +16,8 @@
 
 /* One detail key with its value, both NUL-terminated UTF-8. */
 struct sf_diag_detail {
-    char key[SF_DIAG_KEY_BYTES];
-    char value[SF_DIAG_VALUE_BYTES];
+    char key[SF_DIAG_KEY_BYTES];     /* one of the contract's detail keys */
+    char value[SF_DIAG_VALUE_BYTES]; /* its text */
 };
 
 struct sf_diag {

@@ -6,28 +6,28 @@
 
 /* A namespace, from the oracle; 0 = none. */
 struct sf_namespace_id {
-    uint64_t v;
+    uint64_t v; /* the number */
 };
 
 /* A collection, from the oracle; 0 = none. */
 struct sf_collection_id {
-    uint64_t v;
+    uint64_t v; /* the number */
 };
 
 /* The stable identity of a collection lineage: the lane key of allocator and coordinator. */
 struct sf_collection_ref {
-    struct sf_namespace_id namespace_id;
-    struct sf_collection_id collection_id;
+    struct sf_namespace_id namespace_id;   /* the namespace it was created in */
+    struct sf_collection_id collection_id; /* the collection; unique by itself, too */
 };
 
 /* A point on the one time axis: physical_ms << 18 | logical (TiDB PD layout); 0 = none. */
 struct sf_tso {
-    uint64_t v;
+    uint64_t v; /* the packed timestamp; compared as unsigned */
 };
 
 /* A document of one collection; every value is valid, 0 included. */
 struct sf_doc_id {
-    uint64_t v;
+    uint64_t v; /* the number */
 };
 
 #define SF_TSO_LOGICAL_BITS 18

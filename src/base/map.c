@@ -19,10 +19,10 @@
 #define MAX_SLOTS   (1u << 31)
 
 struct entry {
-    uint64_t hash; /* of the key under the map's seed */
-    uint8_t *key;  /* owned copy; NULL marks a hole */
-    size_t key_len;
-    void *value;
+    uint64_t hash;  /* of the key under the map's seed */
+    uint8_t *key;   /* owned copy; NULL marks a hole */
+    size_t key_len; /* bytes of key */
+    void *value;    /* the caller's */
 };
 
 struct sf_map {

@@ -13,6 +13,7 @@ struct sf_metrics;       /* a registry */
 struct sf_metric_family; /* one name with its series */
 struct sf_metric;        /* one series; pointer stays valid as long as the registry */
 
+/* A registry. Destroy it after the last update; NULL is fine. */
 struct sf_metrics *sf_metrics_new(void);
 void sf_metrics_destroy(struct sf_metrics *metrics);
 

@@ -48,9 +48,9 @@ struct frame {
 };
 
 struct scan {
-    struct budget left;
-    struct sf_diag *diag;
-    bool bad_text; /* a string is no text; told unless the wire form is malformed too */
+    struct budget left;   /* what the message may still claim */
+    struct sf_diag *diag; /* where the first fault is told */
+    bool bad_text;        /* a string is no text; told unless the wire form is malformed too */
 };
 
 static enum sf_err scan_message(struct scan *scan, const struct frame *parent,

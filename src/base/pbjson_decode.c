@@ -29,16 +29,16 @@ struct frame {
     struct sf_view name;        /* member being read, empty before the first */
     struct sf_view key;         /* its map key, when in_map */
     size_t index;               /* its list position, when in_list */
-    bool in_list;
-    bool in_map;
-    unsigned depth; /* 1 at the top */
+    bool in_list;               /* index is valid */
+    bool in_map;                /* key is valid */
+    unsigned depth;             /* 1 at the top */
 };
 
 struct decoder {
-    struct sf_json j;
-    struct sf_arena *arena;
-    struct sf_diag *diag;
-    enum sf_err err; /* first error, SF_OK while none */
+    struct sf_json j;       /* cursor over the text */
+    struct sf_arena *arena; /* home of the message */
+    struct sf_diag *diag;   /* where the first fault is told */
+    enum sf_err err;        /* first error, SF_OK while none */
 };
 
 static ProtobufCMessage *decode_message(struct decoder *dec, const struct frame *parent,
@@ -108,8 +108,8 @@ static bool fail_memory(struct decoder *dec, const struct frame *frame)
 
 /* An integer as it stands in the text. */
 struct integer {
-    uint64_t magnitude;
-    bool negative;
+    uint64_t magnitude; /* without its sign */
+    bool negative;      /* a minus stood before it */
 };
 
 /* Reads "-"? digits in canonical form. */

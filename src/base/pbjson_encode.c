@@ -24,9 +24,9 @@
 #include "base/mem.h"
 
 struct encoder {
-    struct sf_buf *out;
-    bool pretty;     /* one member a line, two spaces a level */
-    unsigned indent; /* containers open now */
+    struct sf_buf *out; /* text so far */
+    bool pretty;        /* one member a line, two spaces a level */
+    unsigned indent;    /* containers open now */
 };
 
 static void encode_message(struct encoder *enc, const struct sf_pbjson_message *side,

@@ -38,7 +38,7 @@ static char set_known;        /* its address is the value of every entry of sets
 
 /* One field of a message on the wire. */
 struct wire_field {
-    uint32_t number;
+    uint32_t number;     /* of the field */
     uint64_t value;      /* of a varint field */
     struct sf_view body; /* of a length-delimited field */
 };

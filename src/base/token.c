@@ -54,15 +54,15 @@ struct sf_keyring {
 
 /* The file as libcyaml reads it. */
 struct key_file_entry {
-    char *id;
-    char *secret;
-    enum key_state state;
+    char *id;                      /* owned: key_id */
+    char *secret;                  /* owned: base64 of the key */
+    enum key_state state;          /* signing, overlap or retired */
     int64_t *verify_until_unix_ms; /* NULL when absent */
 };
 
 struct key_file {
-    struct key_file_entry *keys;
-    unsigned keys_count;
+    struct key_file_entry *keys; /* owned array */
+    unsigned keys_count;         /* entries of keys */
 };
 
 static const cyaml_strval_t state_names[] = {
@@ -333,12 +333,12 @@ void sf_token_sign(struct sf_keyring *kr, enum sf_token_family family, int64_t i
 
 /* A token taken apart; views point into it. */
 struct parts {
-    uint8_t family;
-    struct sf_view key_id;
-    int64_t expires_unix_ms;
-    struct sf_view claims;
-    struct sf_view covered; /* what the code is over */
-    const uint8_t *mac;
+    uint8_t family;          /* enum sf_token_family as it stands */
+    struct sf_view key_id;   /* names the key */
+    int64_t expires_unix_ms; /* 0 = never */
+    struct sf_view claims;   /* the signed message */
+    struct sf_view covered;  /* what the code is over */
+    const uint8_t *mac;      /* HMAC-SHA256, 32 bytes */
 };
 
 static bool take_apart(struct sf_view token, struct parts *out)

@@ -38,6 +38,7 @@ enum sf_token_reason {
     SF_TOKEN_EXPIRED
 };
 
+/* Text of a reason, for the detail key of a refusal; static. */
 const char *sf_token_reason_text(enum sf_token_reason reason);
 
 /* Loads a ring from a YAML file. Errors: SF_ERR_CONFIG, SF_ERR_IO (in `diag`). */
@@ -54,6 +55,7 @@ struct sf_keyring *sf_keyring_new_for_test(uint64_t seed);
 /* Reads the file again; on error the present ring stays in force. */
 SF_MUST_USE enum sf_err sf_keyring_reload(struct sf_keyring *ring, struct sf_diag *diag);
 
+/* Wipes and frees the keys; NULL is fine. */
 void sf_keyring_destroy(struct sf_keyring *ring);
 
 /* Appends a signed token. expires_unix_ms 0 = no expiry. */

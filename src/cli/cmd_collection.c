@@ -67,7 +67,7 @@ static int get(struct sf_cli *cli, const char *path)
 
 /* Where a list goes. */
 struct collection_list {
-    const struct sf_cli *cli;
+    const struct sf_cli *cli;  /* for --json */
     struct sf_cli_table table; /* begun when cli->json is off */
 };
 

@@ -171,7 +171,7 @@ static const char *state_text(const Searchfabric__V1__SchemaSyncState *state)
 
 /* Where a list goes. */
 struct schema_list {
-    struct sf_cli *cli;
+    struct sf_cli *cli;        /* to ask with */
     struct sf_cli_table table; /* begun when cli->json is off */
 };
 

@@ -1,3 +1,7 @@
+/*
+ * The file is mapped and cut into lines once, so that documents go out as the very bytes of the
+ * file and a broken line is found before the first request is sent.
+ */
 #include "cli/load_file.h"
 
 #include <errno.h>

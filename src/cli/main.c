@@ -50,8 +50,8 @@ static const struct argp_option options[] = {
 
 /* What the parser fills. */
 struct main_args {
-    struct sf_cli *cli;
-    int first; /* index of the command word in argv */
+    struct sf_cli *cli; /* options go there */
+    int first;          /* index of the command word in argv */
 };
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)

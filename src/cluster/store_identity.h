@@ -14,6 +14,7 @@
 
 #define SF_STORE_ID_BYTES 33 /* 32 hex digits and NUL */
 
+/* What `control/store.json` says. */
 struct sf_store_identity {
     char store_id[SF_STORE_ID_BYTES];  /* random */
     uint32_t catalog_lane_shard_count; /* >= 1 */
@@ -21,11 +22,12 @@ struct sf_store_identity {
     int64_t created_at_unix_ms;        /* wall clock of the first start */
 };
 
+/* What is needed to open it, and what a new store shall be. */
 struct sf_store_identity_options {
-    struct sf_store *store;
-    struct sf_sched *sched; /* how to wait; NULL = plain thread */
-    struct sf_clock *clock;
-    struct sf_attempts *attempts;
+    struct sf_store *store;            /* where the identity lies */
+    struct sf_sched *sched;            /* how to wait; NULL = plain thread */
+    struct sf_clock *clock;            /* wall clock of created_at_unix_ms */
+    struct sf_attempts *attempts;      /* source of the write's attempt id */
     uint8_t random[16];                /* becomes the store id if the store is new */
     uint32_t catalog_lane_shard_count; /* wanted; 0 = the default, or what the store has */
     uint32_t coordinator_shard_count;  /* wanted; 0 = the default, or what the store has */

@@ -18,8 +18,8 @@
 #define ADMIN_TIMEOUT_S   10
 
 struct sf_admin {
-    struct MHD_Daemon *daemon;
-    uint16_t port;
+    struct MHD_Daemon *daemon; /* owned: the HTTP server */
+    uint16_t port;             /* it listens on */
 };
 
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, const char *type,

@@ -40,15 +40,15 @@ enum option_key {
 
 /* What the command line says; NULL and -1 = not said. */
 struct arguments {
-    const char *config;
-    const char *data_dir;
-    const char *role;
-    long grpc_port;
-    long admin_port;
-    long es_port;
-    bool check;
-    bool demo;
-    bool accept_clock_jump;
+    const char *config;     /* --config */
+    const char *data_dir;   /* --data-dir */
+    const char *role;       /* --role */
+    long grpc_port;         /* --grpc-port */
+    long admin_port;        /* --admin-port */
+    long es_port;           /* --es-port */
+    bool check;             /* --check-config */
+    bool demo;              /* --demo */
+    bool accept_clock_jump; /* --accept-clock-jump */
 };
 
 static long read_port(struct argp_state *state, const char *text)

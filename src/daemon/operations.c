@@ -19,16 +19,16 @@
 #define OPERATION_LANE UINT64_C(0x6f70657261746f72) /* own serial lane: one look at a time */
 
 struct sf_operations {
-    struct sf_server *server;
-    struct sf_service service;
-    struct sf_method methods[3];
+    struct sf_server *server;    /* what it looks at */
+    struct sf_service service;   /* what the RPC server serves */
+    struct sf_method methods[3]; /* of service */
 };
 
 /* A call that runs on the worker pool. */
 struct op_task {
-    struct sf_task task;
-    struct sf_server *server;
-    struct sf_call *call;
+    struct sf_task task;             /* on the worker pool */
+    struct sf_server *server;        /* what it looks at */
+    struct sf_call *call;            /* to be answered, exactly once */
     const ProtobufCMessage *request; /* valid until the call is answered */
 };
 
@@ -62,9 +62,9 @@ static void run_on_pool(struct sf_server *server, struct sf_call *call,
 /* ---- GetStatus ------------------------------------------------------------------------------- */
 
 struct status {
-    struct sf_server *server;
-    struct sf_arena *arena;
-    Searchfabric__V1__GetStatusResponse *response;
+    struct sf_server *server;                      /* what it looks at */
+    struct sf_arena *arena;                        /* of the call */
+    Searchfabric__V1__GetStatusResponse *response; /* being filled; in arena */
 };
 
 static void add_workers(struct status *s)
@@ -284,10 +284,10 @@ static void handle_list(void *self, struct sf_call *call, const ProtobufCMessage
 /* ---- GetObject ------------------------------------------------------------------------------- */
 
 struct op_get {
-    struct sf_get get;
-    struct sf_call *call;
-    uint64_t wanted; /* bytes asked of the store */
-    bool capped;     /* the request wanted more than one answer holds */
+    struct sf_get get;    /* the read */
+    struct sf_call *call; /* to be answered, exactly once */
+    uint64_t wanted;      /* bytes asked of the store */
+    bool capped;          /* the request wanted more than one answer holds */
 };
 
 static void on_got(struct sf_get *get)

@@ -40,19 +40,19 @@ enum sf_worker_state {
 
 /* One look at a worker. */
 struct sf_worker_status {
-    const char *name; /* static */
-    const char *role; /* static */
-    enum sf_worker_state state;
-    const char *detail;        /* static, "" = nothing to say */
-    uint64_t heartbeat_age_ms; /* 0 = no heartbeat of its own */
+    const char *name;           /* static */
+    const char *role;           /* static */
+    enum sf_worker_state state; /* as found */
+    const char *detail;         /* static, "" = nothing to say */
+    uint64_t heartbeat_age_ms;  /* 0 = no heartbeat of its own */
 };
 
 /* Shows that a loop turns: a timer on it notes the time. */
 struct sf_heartbeat {
-    struct sf_timer timer;
-    struct sf_task start;
-    struct sf_task stop;
-    struct sf_waiter stopped;
+    struct sf_timer timer;       /* on the loop it watches */
+    struct sf_task start;        /* starts the timer on its loop */
+    struct sf_task stop;         /* stops it there */
+    struct sf_waiter stopped;    /* woken once it is stopped */
     atomic_int_fast64_t last_ms; /* monotonic */
 };
 
@@ -61,38 +61,38 @@ struct sf_operations;
 
 struct sf_server {
     /* immutable once started */
-    struct sf_server_options options;
-    const struct sf_config *config; /* of the options */
-    struct sf_clock *clock;
-    struct sf_datadir *dir;
-    struct sf_metrics *metrics;
-    struct sf_admin *admin;
-    struct sf_reactors *reactors;
-    struct sf_loop **loops; /* owned array */
-    size_t loop_count;
-    struct sf_heartbeat *heartbeats; /* one per loop */
-    struct sf_sched *pool;
-    struct sf_store *store;
-    struct sf_store_identity identity;
-    struct sf_attempts attempts;
-    struct sf_keyring *keyring;
-    struct sf_tso_source *tso;
-    struct sf_sql *sql;
-    struct sf_catalog *catalog;
-    struct sf_channel *catalog_channel; /* both catalog services */
-    struct sf_allocator *allocator;
-    struct sf_channel *allocator_channel;
-    struct sf_commit *commit;
-    struct sf_channel *commit_channel;
-    struct sf_ingest *ingest;
-    struct sf_channel *ingest_channel;
-    struct sf_operations *operations;
-    struct sf_rpc_server *rpc;
-    struct sf_es *es;
-    char owner_id[64];
-    int64_t started_unix_ms;
-    int64_t started_mono_ms;
-    int64_t start_duration_ms;
+    struct sf_server_options options;     /* as given; its config outlives the server */
+    const struct sf_config *config;       /* of the options */
+    struct sf_clock *clock;               /* of the process */
+    struct sf_datadir *dir;               /* the locked data folder */
+    struct sf_metrics *metrics;           /* owned */
+    struct sf_admin *admin;               /* owned: port 7401 */
+    struct sf_reactors *reactors;         /* owned: the event loops */
+    struct sf_loop **loops;               /* owned array */
+    size_t loop_count;                    /* entries of loops and heartbeats */
+    struct sf_heartbeat *heartbeats;      /* one per loop */
+    struct sf_sched *pool;                /* owned: the workers that may wait */
+    struct sf_store *store;               /* owned: metered embedded store */
+    struct sf_store_identity identity;    /* of the store */
+    struct sf_attempts attempts;          /* source of attempt ids */
+    struct sf_keyring *keyring;           /* owned: signs page tokens and receipts */
+    struct sf_tso_source *tso;            /* owned: the oracle */
+    struct sf_sql *sql;                   /* owned: the projection */
+    struct sf_catalog *catalog;           /* owned */
+    struct sf_channel *catalog_channel;   /* both catalog services */
+    struct sf_allocator *allocator;       /* owned */
+    struct sf_channel *allocator_channel; /* owned: in process */
+    struct sf_commit *commit;             /* owned */
+    struct sf_channel *commit_channel;    /* owned: in process */
+    struct sf_ingest *ingest;             /* owned */
+    struct sf_channel *ingest_channel;    /* owned: in process */
+    struct sf_operations *operations;     /* owned: status and objects for the operator */
+    struct sf_rpc_server *rpc;            /* owned: port 7400 */
+    struct sf_es *es;                     /* owned: port 9200 */
+    char owner_id[64];         /* "pid-N-RANDOM": names this process in durable records */
+    int64_t started_unix_ms;   /* wall clock of the start */
+    int64_t started_mono_ms;   /* monotonic clock of the start */
+    int64_t start_duration_ms; /* until every worker served */
 
     /* under health_mu: a look holds it, so that nothing it looks at is freed meanwhile */
     pthread_mutex_t health_mu;
@@ -101,6 +101,8 @@ struct sf_server {
 
 /* ---- health.c -------------------------------------------------------------------------------- */
 
+/* Starts a heartbeat on every loop; stop waits until each has ended. On the thread that starts and
+ * stops the server. */
 void sf_heartbeats_start(struct sf_server *server);
 void sf_heartbeats_stop(struct sf_server *server);
 
@@ -110,17 +112,24 @@ void sf_worker_set(struct sf_server *server, enum sf_worker worker, enum sf_work
 /* Looks at every worker; out has SF_WORKER_COUNT entries. True when all serve. Any thread. */
 bool sf_workers_look(struct sf_server *server, struct sf_worker_status *out);
 
+/* "starting", "serving", ...: static text. */
 const char *sf_worker_state_text(enum sf_worker_state state);
 
 /* ---- admin.c: port 7401 ---------------------------------------------------------------------- */
 
+/* Starts the admin port of the server's configuration on threads of its own; it answers 503 until
+ * workers serve. Errors: SF_ERR_CONFIG, SF_ERR_IO (in `diag`). sf_admin_stop waits for answers
+ * under way and frees; NULL is fine. */
 SF_MUST_USE enum sf_err sf_admin_start(struct sf_server *server, struct sf_diag *diag);
+/* The port it listens on. */
 uint16_t sf_admin_port(const struct sf_admin *admin);
 void sf_admin_stop(struct sf_admin *admin);
 
 /* ---- operations.c: OperationsService ----------------------------------------------------------
  */
 
+/* The operator's service over `server`, which outlives it. Calls look at shared state from the loop
+ * they arrive on, or wait on the pool. Destroy once no call is under way; NULL is fine. */
 struct sf_operations *sf_operations_new(struct sf_server *server);
 const struct sf_service *sf_operations_service(struct sf_operations *operations);
 void sf_operations_destroy(struct sf_operations *operations);

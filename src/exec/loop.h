@@ -37,10 +37,11 @@ struct sf_timer {
 };
 
 struct sf_loop_vtable {
-    void (*post)(struct sf_loop *loop, struct sf_task *task);
-    void (*timer_start)(struct sf_loop *loop, struct sf_timer *timer, int64_t delay_ms);
-    void (*timer_stop)(struct sf_loop *loop, struct sf_timer *timer);
-    bool (*is_current)(struct sf_loop *loop);
+    void (*post)(struct sf_loop *loop, struct sf_task *task); /* sf_loop_post */
+    void (*timer_start)(struct sf_loop *loop, struct sf_timer *timer,
+                        int64_t delay_ms);                            /* sf_timer_start */
+    void (*timer_stop)(struct sf_loop *loop, struct sf_timer *timer); /* sf_timer_stop */
+    bool (*is_current)(struct sf_loop *loop);                         /* sf_loop_is_current */
 };
 
 struct sf_loop {

@@ -23,19 +23,19 @@ struct pool {
     struct sf_sched base; /* first: what callers hold */
 
     /* immutable */
-    size_t max_queued_tasks;
-    unsigned worker_count;
-    pthread_t *workers;
+    size_t max_queued_tasks; /* bound of queued */
+    unsigned worker_count;   /* entries of workers */
+    pthread_t *workers;      /* owned: the threads */
 
     /* under mu */
-    pthread_mutex_t mu;
-    pthread_cond_t work;  /* a lane became ready, or stopping */
-    struct sf_map *lanes; /* key -> struct lane, each owned */
-    struct lane *ready_head;
-    struct lane *ready_tail;
-    size_t queued;  /* tasks that wait, over all lanes */
-    size_t running; /* tasks that run */
-    bool stopping;
+    pthread_mutex_t mu;      /* guards what follows */
+    pthread_cond_t work;     /* a lane became ready, or stopping */
+    struct sf_map *lanes;    /* key -> struct lane, each owned */
+    struct lane *ready_head; /* first lane with tasks of which none runs */
+    struct lane *ready_tail; /* last one */
+    size_t queued;           /* tasks that wait, over all lanes */
+    size_t running;          /* tasks that run */
+    bool stopping;           /* no new tasks; threads end once none waits */
 };
 
 static struct pool *pool_of(struct sf_sched *sched)

@@ -25,20 +25,20 @@ struct sf_reactor {
     struct sf_loop base; /* first: what callers hold */
 
     /* immutable */
-    pthread_t thread;
-    uv_loop_t uv;
+    pthread_t thread; /* runs the loop */
+    uv_loop_t uv;     /* its libuv loop */
 
     /* atomic */
     _Atomic(struct sf_task *) mailbox; /* newest first */
 
     /* loop */
-    uv_async_t wake;            /* the mailbox was empty and is no more */
-    uv_idle_t again;            /* active while `local` is not empty */
-    uv_timer_t alarm;           /* armed for the earliest timer */
-    struct sf_task_queue local; /* posted by this thread */
-    struct sf_timer_heap timers;
-    int64_t armed_ms;    /* due time the alarm is armed for, INT64_MAX = not armed */
-    struct sf_task stop; /* lets the loop end once nothing is left to do */
+    uv_async_t wake;             /* the mailbox was empty and is no more */
+    uv_idle_t again;             /* active while `local` is not empty */
+    uv_timer_t alarm;            /* armed for the earliest timer */
+    struct sf_task_queue local;  /* posted by this thread */
+    struct sf_timer_heap timers; /* earliest first */
+    int64_t armed_ms;            /* due time the alarm is armed for, INT64_MAX = not armed */
+    struct sf_task stop;         /* lets the loop end once nothing is left to do */
 };
 
 struct sf_reactors {

@@ -19,11 +19,12 @@ struct sf_waiter {
 };
 
 struct sf_sched_vtable {
-    enum sf_err (*submit)(struct sf_sched *sched, uint64_t lane_key, struct sf_task *task);
-    void (*waiter_init)(struct sf_sched *sched, struct sf_waiter *waiter);
-    void (*waiter_wait)(struct sf_sched *sched, struct sf_waiter *waiter);
-    void (*waiter_wake)(struct sf_sched *sched, struct sf_waiter *waiter);
-    void (*waiter_fini)(struct sf_sched *sched, struct sf_waiter *waiter);
+    enum sf_err (*submit)(struct sf_sched *sched, uint64_t lane_key,
+                          struct sf_task *task);                           /* sf_sched_submit */
+    void (*waiter_init)(struct sf_sched *sched, struct sf_waiter *waiter); /* sf_waiter_init */
+    void (*waiter_wait)(struct sf_sched *sched, struct sf_waiter *waiter); /* sf_waiter_wait */
+    void (*waiter_wake)(struct sf_sched *sched, struct sf_waiter *waiter); /* sf_waiter_wake */
+    void (*waiter_fini)(struct sf_sched *sched, struct sf_waiter *waiter); /* sf_waiter_fini */
 };
 
 struct sf_sched {
@@ -51,8 +52,10 @@ void sf_waiter_wait(struct sf_waiter *waiter);
  * touch it no more. */
 void sf_waiter_wake(struct sf_waiter *waiter);
 
+/* Ends a waiter after its last wait. */
 void sf_waiter_fini(struct sf_waiter *waiter);
 
+/* How large a pool is. */
 struct sf_pool_options {
     unsigned workers;        /* threads, >= 1 */
     size_t max_queued_tasks; /* over all lanes; the next submit gets SF_ERR_FULL */

@@ -9,9 +9,9 @@
 #include "exec/exec_priv.h"
 
 struct gate {
-    pthread_mutex_t mu;
-    pthread_cond_t woken;
-    unsigned wakes; /* under mu: wakes not yet consumed by a wait */
+    pthread_mutex_t mu;   /* guards wakes */
+    pthread_cond_t woken; /* wakes is above 0 */
+    unsigned wakes;       /* under mu: wakes not yet consumed by a wait */
 };
 
 _Static_assert(sizeof(struct gate) <= sizeof(((struct sf_waiter *)0)->impl),

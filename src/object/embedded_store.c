@@ -57,7 +57,7 @@ struct overlay {
 };
 
 struct embedded_store {
-    struct sf_store base;
+    struct sf_store base;                /* what callers hold */
     rocksdb_t *db;                       /* immutable */
     rocksdb_options_t *options;          /* immutable */
     rocksdb_readoptions_t *read_options; /* immutable */
@@ -68,16 +68,16 @@ struct embedded_store {
     bool failed;            /* a write failed: nothing is written any more */
     struct sf_map *overlay; /* key -> struct overlay of the present merge */
     /* under mu */
-    pthread_mutex_t mu;
-    pthread_cond_t work;     /* writes or stop */
-    pthread_cond_t reads;    /* reads or stop */
-    struct op *head;         /* oldest queued write */
-    struct op **tail;        /* where the next one goes */
-    struct sf_get *get_head; /* oldest queued read; linked through impl */
-    struct sf_get *get_tail; /* newest one */
-    bool stop;               /* threads end once the queues are empty */
-    pthread_t committer;
-    pthread_t readers[READER_THREADS];
+    pthread_mutex_t mu;                /* guards what follows, but the threads */
+    pthread_cond_t work;               /* writes or stop */
+    pthread_cond_t reads;              /* reads or stop */
+    struct op *head;                   /* oldest queued write */
+    struct op **tail;                  /* where the next one goes */
+    struct sf_get *get_head;           /* oldest queued read; linked through impl */
+    struct sf_get *get_tail;           /* newest one */
+    bool stop;                         /* threads end once the queues are empty */
+    pthread_t committer;               /* evaluates conditions and writes */
+    pthread_t readers[READER_THREADS]; /* serve gets */
 };
 
 static struct embedded_store *store_of(struct sf_store *store)

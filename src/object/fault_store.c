@@ -36,29 +36,29 @@ struct plan {
 };
 
 struct wire {
-    struct wire *prev, *next; /* all wires of the network */
-    struct sf_fault_store *fault;
-    struct handle *handle; /* sender; NULL once it crashed or was answered */
-    enum wire_kind kind;
-    uint8_t *key;      /* owned copy */
-    uint8_t *body;     /* owned copy */
-    struct sf_put put; /* refers to both */
-    struct plan plan;
-    struct sf_timer apply_timer;
-    struct sf_timer answer_timer;
-    struct sf_try *attempt;    /* WIRE_PUT: whom to answer, NULL once answered */
-    struct query *deleter;     /* WIRE_DELETE: whom to answer, NULL once answered */
-    enum sf_try_result result; /* what came of it, for an answer after the application */
-    struct sf_etag etag;       /* with SF_TRY_OK */
+    struct wire *prev, *next;     /* all wires of the network */
+    struct sf_fault_store *fault; /* the network */
+    struct handle *handle;        /* sender; NULL once it crashed or was answered */
+    enum wire_kind kind;          /* put or delete */
+    uint8_t *key;                 /* owned copy */
+    uint8_t *body;                /* owned copy */
+    struct sf_put put;            /* refers to both */
+    struct plan plan;             /* what will happen to it */
+    struct sf_timer apply_timer;  /* it reaches the backend */
+    struct sf_timer answer_timer; /* the answer reaches the sender */
+    struct sf_try *attempt;       /* WIRE_PUT: whom to answer, NULL once answered */
+    struct query *deleter;        /* WIRE_DELETE: whom to answer, NULL once answered */
+    enum sf_try_result result;    /* what came of it, for an answer after the application */
+    struct sf_etag etag;          /* with SF_TRY_OK */
 };
 
 enum query_kind { QUERY_GET, QUERY_LIST, QUERY_DELETE };
 
 /* A read under way, or a waiting form of list and delete. */
 struct query {
-    struct query *prev, *next; /* of its handle */
-    struct handle *handle;
-    enum query_kind kind;
+    struct query *prev, *next;     /* of its handle */
+    struct handle *handle;         /* sender */
+    enum query_kind kind;          /* which fields count */
     struct sf_timer timer;         /* next step */
     bool looked;                   /* the backend was asked; what is left is the answer */
     struct sf_get *get;            /* QUERY_GET */
@@ -74,25 +74,25 @@ struct query {
 };
 
 struct handle {
-    struct sf_store base;
+    struct sf_store base;             /* what callers hold */
     struct sf_staged_backend backend; /* what the staged runner sends through */
-    struct sf_fault_store *fault;
-    struct sf_staged *staged;
-    void *process;         /* token for on_crash */
-    bool dead;             /* its process crashed */
-    struct query *queries; /* under way */
-    size_t query_count;    /* entries of queries */
+    struct sf_fault_store *fault;     /* the network */
+    struct sf_staged *staged;         /* owned: sends batches stage by stage */
+    void *process;                    /* token for on_crash */
+    bool dead;                        /* its process crashed */
+    struct query *queries;            /* under way */
+    size_t query_count;               /* entries of queries */
 };
 
 struct sf_fault_store {
-    struct sf_store *backend;
-    struct sf_loop *loop;
-    struct sf_fault_options options;
-    struct sf_rng rng;
-    struct sf_fault_counts counts;
-    struct wire *wires; /* on their way */
-    size_t wire_count;  /* entries of wires */
-    size_t handle_count;
+    struct sf_store *backend;        /* borrowed: the truth */
+    struct sf_loop *loop;            /* borrowed: owns the time */
+    struct sf_fault_options options; /* as given; rates may change */
+    struct sf_rng rng;               /* of every choice */
+    struct sf_fault_counts counts;   /* so far */
+    struct wire *wires;              /* on their way */
+    size_t wire_count;               /* entries of wires */
+    size_t handle_count;             /* handles that are not destroyed */
 };
 
 static struct handle *handle_of(const struct sf_store *store)

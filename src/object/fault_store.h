@@ -52,10 +52,10 @@ struct sf_fault_options {
 struct sf_fault_counts {
     uint64_t puts_sent;    /* requests, repeats included */
     uint64_t puts_applied; /* changes of the backend, duplicates included */
-    uint64_t gets;
-    uint64_t lists;
-    uint64_t deletes;
-    uint64_t crashes;
+    uint64_t gets;         /* reads */
+    uint64_t lists;        /* listings */
+    uint64_t deletes;      /* removals */
+    uint64_t crashes;      /* processes that a put killed */
 };
 
 struct sf_fault_store;
@@ -86,6 +86,7 @@ size_t sf_fault_store_pending(const struct sf_store *handle);
 /* Changes the rates from now on; all zero makes a perfect network. */
 void sf_fault_store_set_rates(struct sf_fault_store *fault, const struct sf_fault_rates *rates);
 
+/* What went over the wire so far. On the loop. */
 struct sf_fault_counts sf_fault_store_counts(const struct sf_fault_store *fault);
 
 /* Requests that may still change the backend. */

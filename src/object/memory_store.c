@@ -24,9 +24,9 @@ struct object {
 };
 
 struct memory_store {
-    struct sf_store base;
+    struct sf_store base;   /* what callers hold */
     struct sf_loop *loop;   /* immutable: completions without a loop; NULL = thread or inline */
-    bool inline_done;       /* immutable */
+    bool inline_done;       /* immutable: completions without a loop run within the call */
     pthread_mutex_t mu;     /* guards all below */
     struct object *objects; /* sorted by key */
     size_t count;           /* used entries of objects */

@@ -24,30 +24,30 @@ static const enum sf_err results[] = {SF_OK,
                                       SF_ERR_LIMIT};
 
 struct metered_store {
-    struct sf_store base;
+    struct sf_store base;   /* what callers hold */
     struct sf_store *inner; /* owned */
     struct sf_clock *clock; /* immutable */
     /* series */
-    struct sf_metric *requests[OP_COUNT][SF_ARRAY_LEN(results)];
-    struct sf_metric *latency[OP_COUNT];
-    struct sf_metric *batches;
-    struct sf_metric *put_bytes;
-    struct sf_metric *get_bytes;
-    struct sf_metric *in_flight;
+    struct sf_metric *requests[OP_COUNT][SF_ARRAY_LEN(results)]; /* by operation and result */
+    struct sf_metric *latency[OP_COUNT];                         /* by operation */
+    struct sf_metric *batches;                                   /* submitted */
+    struct sf_metric *put_bytes;                                 /* of applied puts */
+    struct sf_metric *get_bytes;                                 /* read */
+    struct sf_metric *in_flight;                                 /* batches and reads */
 };
 
 struct metered_batch {
-    struct sf_batch batch; /* what the inner store sees */
-    struct sf_batch *outer;
-    struct metered_store *store;
-    int64_t start_ns;
+    struct sf_batch batch;       /* what the inner store sees */
+    struct sf_batch *outer;      /* the caller's */
+    struct metered_store *store; /* that counts it */
+    int64_t start_ns;            /* monotonic */
 };
 
 struct metered_get {
-    struct sf_get get; /* what the inner store sees */
-    struct sf_get *outer;
-    struct metered_store *store;
-    int64_t start_ns;
+    struct sf_get get;           /* what the inner store sees */
+    struct sf_get *outer;        /* the caller's */
+    struct metered_store *store; /* that counts it */
+    int64_t start_ns;            /* monotonic */
 };
 
 static struct metered_store *store_of(struct sf_store *store)

@@ -23,6 +23,7 @@ void sf_cancels_add(struct sf_cancels *cancels, const struct sf_put *put);
 /* True when an earlier stage of the put's command, or of SF_COMMAND_ALL, failed. */
 bool sf_cancels_hit(const struct sf_cancels *cancels, const struct sf_put *put);
 
+/* Frees; may be called twice. */
 void sf_cancels_fini(struct sf_cancels *cancels);
 
 /* SF_OK, or SF_ERR_LIMIT for a key or body out of bounds. */

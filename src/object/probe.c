@@ -12,11 +12,11 @@
 #include "object/object_priv.h"
 
 struct probe {
-    struct sf_store *store;
-    struct sf_sched *sched;
-    struct sf_diag *diag;
-    char prefix[48]; /* "probe/{random}/" */
-    unsigned bodies; /* bodies made so far: no object gets the same bytes twice */
+    struct sf_store *store; /* under test */
+    struct sf_sched *sched; /* how to wait */
+    struct sf_diag *diag;   /* where a broken rule is told */
+    char prefix[48];        /* "probe/{random}/" */
+    unsigned bodies;        /* bodies made so far: no object gets the same bytes twice */
 };
 
 /* One put through the store; body and key are the probe's. */

@@ -42,8 +42,8 @@ struct item {
 };
 
 struct run {
-    struct sf_staged *staged;
-    struct sf_batch *batch;
+    struct sf_staged *staged;  /* its runner */
+    struct sf_batch *batch;    /* the caller's */
     struct sf_cancels cancels; /* commands that failed so far */
     size_t next;               /* first put of the stages not started */
     size_t open;               /* unsettled puts of the present stage */

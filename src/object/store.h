@@ -24,7 +24,7 @@
 
 /* Opaque version of one object; NUL-terminated text, empty = none. */
 struct sf_etag {
-    char text[SF_ETAG_BYTES];
+    char text[SF_ETAG_BYTES]; /* compared byte by byte */
 };
 
 enum sf_put_cond {
@@ -87,15 +87,15 @@ struct sf_list_entry {
 struct sf_store;
 
 struct sf_store_vtable {
-    void (*submit)(struct sf_store *store, struct sf_batch *batch);
-    void (*get)(struct sf_store *store, struct sf_get *get);
+    void (*submit)(struct sf_store *store, struct sf_batch *batch); /* sf_store_submit */
+    void (*get)(struct sf_store *store, struct sf_get *get);        /* sf_store_get */
     /* Waiting forms; on a worker task or a plain thread, never on a loop. `sched` as in
      * sf_waiter_init. */
     enum sf_err (*list)(struct sf_store *store, struct sf_sched *sched, struct sf_view prefix,
                         struct sf_view start_after, size_t limit, struct sf_arena *arena,
                         struct sf_list_entry **out_entries, size_t *out_count);
     enum sf_err (*remove)(struct sf_store *store, struct sf_sched *sched, struct sf_view key);
-    void (*destroy)(struct sf_store *store);
+    void (*destroy)(struct sf_store *store); /* sf_store_destroy */
 };
 
 struct sf_store {

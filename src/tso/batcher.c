@@ -11,23 +11,23 @@
 
 /* Series of a metered batcher; all NULL otherwise. */
 struct batcher_metrics {
-    struct sf_metric *batches;
-    struct sf_metric *timestamps;
-    struct sf_metric *size;
-    struct sf_metric *rtt;
-    struct sf_metric *failed;
-    struct sf_metric *exhausted;
+    struct sf_metric *batches;    /* requests */
+    struct sf_metric *timestamps; /* asked for */
+    struct sf_metric *size;       /* of the last request */
+    struct sf_metric *rtt;        /* from a request to its range */
+    struct sf_metric *failed;     /* requests that failed */
+    struct sf_metric *exhausted;  /* demands that waited behind a request */
 };
 
 struct batcher {
-    struct sf_tso_source base;
+    struct sf_tso_source base;    /* what callers hold */
     struct sf_tso_source *source; /* immutable */
     struct sf_loop *loop;         /* immutable */
     /* loop */
     struct sf_tso_queue waiting;   /* not asked for yet */
     struct sf_tso_queue asking;    /* shares of the request under way */
     struct sf_tso_request request; /* under way while `busy` */
-    bool busy;
+    bool busy;                     /* a request is under way */
     /* set before the first request */
     struct batcher_metrics metrics;
     struct sf_clock *clock; /* NULL = not metered */

@@ -39,14 +39,14 @@
 enum window_state { WINDOW_IDLE, WINDOW_SWAPPING, WINDOW_READING, WINDOW_STOPPED };
 
 struct oracle {
-    struct sf_tso_source base;
+    struct sf_tso_source base;          /* what callers hold */
     struct sf_oracle_options options;   /* immutable */
     struct sf_sched *sched;             /* immutable: how open and destroy wait */
     char owner_id[SF_ATTEMPT_ID_BYTES]; /* immutable */
     uint64_t epoch;                     /* immutable */
     _Atomic bool stopped;               /* state is WINDOW_STOPPED; for other threads */
     /* loop */
-    enum window_state state;
+    enum window_state state;     /* of the window object */
     bool doubt;                  /* the last swap may still land: look before the next one */
     bool jump_logged;            /* the clock's present jump was reported */
     unsigned fruitless;          /* swaps in a row that moved nothing */
@@ -61,9 +61,9 @@ struct oracle {
     struct sf_buf body;          /* its body */
     uint64_t put_end;            /* end of the window in it */
     struct sf_get get;           /* read under way */
-    struct sf_task close_task;
-    struct sf_waiter *closing; /* destroy's; immutable once close_task is posted */
-    struct sf_waiter *closer;  /* the same, once the loop has seen it; NULL while serving */
+    struct sf_task close_task;   /* brings the end to the loop */
+    struct sf_waiter *closing;   /* destroy's; immutable once close_task is posted */
+    struct sf_waiter *closer;    /* the same, once the loop has seen it; NULL while serving */
 };
 
 static struct oracle *oracle_of(struct sf_tso_source *source)

@@ -34,8 +34,8 @@ struct sf_tso_request {
 
 struct sf_tso_source;
 struct sf_tso_source_vtable {
-    void (*get)(struct sf_tso_source *source, struct sf_tso_request *request);
-    void (*destroy)(struct sf_tso_source *source);
+    void (*get)(struct sf_tso_source *source, struct sf_tso_request *request); /* sf_tso_get */
+    void (*destroy)(struct sf_tso_source *source); /* sf_tso_source_destroy */
 };
 struct sf_tso_source {
     const struct sf_tso_source_vtable *vtable; /* never NULL */
@@ -57,12 +57,12 @@ SF_MUST_USE enum sf_err sf_tso_get_wait(struct sf_tso_source *source, struct sf_
 void sf_tso_source_destroy(struct sf_tso_source *source);
 
 struct sf_oracle_options {
-    struct sf_store *store;
-    struct sf_loop *loop; /* the oracle lives on this loop */
-    struct sf_clock *clock;
-    struct sf_attempts *attempts;
-    uint32_t window_ms;     /* reserved ahead, default 3000 */
-    bool accept_clock_jump; /* operator said the clock may be a day past the old end */
+    struct sf_store *store;       /* holds tso/window.json */
+    struct sf_loop *loop;         /* the oracle lives on this loop */
+    struct sf_clock *clock;       /* what timestamps follow */
+    struct sf_attempts *attempts; /* source of the writes' attempt ids */
+    uint32_t window_ms;           /* reserved ahead, default 3000 */
+    bool accept_clock_jump;       /* operator said the clock may be a day past the old end */
 };
 
 /* Opens the built-in oracle: swaps the window object, then serves. Blocks (start-up, on `sched`).
@@ -79,10 +79,8 @@ bool sf_oracle_is_serving(const struct sf_tso_source *source);
  * way. */
 struct sf_tso_source *sf_tso_batcher_new(struct sf_tso_source *source, struct sf_loop *loop);
 
-/* Lets a batcher count, before its first request (COORD-10-01): sf_tso_batches_total,
- * sf_tso_batch_timestamps_total, sf_tso_batch_size (of the last one), sf_tso_rtt_ms,
- * sf_tso_failed_batches_total and sf_tso_range_exhausted_total (demands that waited behind a
- * request under way). Batchers of one registry share the series. Both must outlive it. */
+/* Lets a batcher count, before its first request (COORD-10-01): searchfabric_tso_* of
+ * docs/operations/metrics.md. Batchers of one registry share the series. Both must outlive it. */
 void sf_tso_batcher_meter(struct sf_tso_source *batcher, struct sf_metrics *metrics,
                           struct sf_clock *clock);
 

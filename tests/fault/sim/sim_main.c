@@ -62,28 +62,28 @@ static const struct argp_option option_table[] = {
 /* The command line. */
 struct command {
     uint64_t first_seed;
-    uint64_t last_seed;
+    uint64_t last_seed;    /* inclusive */
     const char *scenario;  /* NULL = all */
     enum sf_mutant mutant; /* NONE = none */
-    bool all_mutants;
-    bool trace;
-    bool calm;
-    bool crash_points;
-    bool twice;
-    bool embedded;
-    bool list;
-    uint64_t crash_at; /* 0 = none */
-    long seconds;      /* 0 = no end */
-    unsigned jobs;
+    bool all_mutants;      /* each must be caught */
+    bool trace;            /* --trace */
+    bool calm;             /* --calm */
+    bool crash_points;     /* --crash-points */
+    bool twice;            /* --twice */
+    bool embedded;         /* --embedded */
+    bool list;             /* --list */
+    uint64_t crash_at;     /* 0 = none */
+    long seconds;          /* 0 = no end */
+    unsigned jobs;         /* processes */
 };
 
 /* What ran so far, for the closing line. */
 struct totals {
-    uint64_t runs;
-    uint64_t steps;
-    uint64_t puts;
-    uint64_t crashes;
-    int64_t virtual_ms;
+    uint64_t runs;      /* seeds and crash points */
+    uint64_t steps;     /* tasks and timers */
+    uint64_t puts;      /* applied */
+    uint64_t crashes;   /* of processes */
+    int64_t virtual_ms; /* of all worlds */
 };
 
 static const char *program;            /* argv[0] */

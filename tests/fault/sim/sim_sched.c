@@ -248,10 +248,10 @@ void sim_sched_run(struct sim_sched *sched, size_t candidate)
 /* ---- tasks of the world's own making ---- */
 
 struct spawned {
-    struct sf_task task;
-    struct sim_process *process;
-    void (*fn)(struct sim_process *process, void *arg);
-    void *arg;
+    struct sf_task task;                                /* on a lane of its own */
+    struct sim_process *process;                        /* it runs for */
+    void (*fn)(struct sim_process *process, void *arg); /* what runs */
+    void *arg;                                          /* for fn */
 };
 
 static void run_spawned(struct sf_task *task)
@@ -276,8 +276,8 @@ void sim_spawn(struct sim_process *process, void (*fn)(struct sim_process *proce
 }
 
 struct sleeper {
-    struct sf_timer timer;
-    struct sf_waiter waiter;
+    struct sf_timer timer;   /* the end of the sleep */
+    struct sf_waiter waiter; /* woken then */
 };
 
 static void sleep_over(struct sf_timer *timer)
