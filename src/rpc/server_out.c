@@ -330,6 +330,25 @@ static void answer_too_large(struct rpc_call *call, size_t len)
     answer(call, &diag, NULL);
 }
 
+/* Calls that were let in while nothing waited may all answer at once to a peer that does not read:
+ * what the connection's budget does not hold is refused, and a repeat gets the answer. */
+static bool answer_refused(struct rpc_call *call, size_t len)
+{
+    size_t waiting = atomic_load_explicit(&call->conn->out_bytes, memory_order_relaxed);
+    struct sf_diag diag;
+
+    if (len <= RPC_UNCOUNTED_BYTES || waiting == 0 ||
+        waiting + len <= SF_LIMIT_RPC_CONN_BUDGET_BYTES)
+        return false;
+    sf_diag_init(&diag);
+    (void)sf_diag_set(&diag, SF_RATE_LIMITED, "too many bytes of answers wait for this client");
+    sf_diag_detail(&diag, "retry_after_ms", "100");
+    sf_diag_detail(&diag, "throttled_dimension", "rpc_buffered_bytes");
+    sf_diag_detail(&diag, "server_limit", "%u", SF_LIMIT_RPC_CONN_BUDGET_BYTES);
+    answer(call, &diag, NULL);
+    return true;
+}
+
 static void call_respond(struct sf_call *base, const ProtobufCMessage *response)
 {
     struct rpc_call *call = of(base);
@@ -339,6 +358,8 @@ static void call_respond(struct sf_call *base, const ProtobufCMessage *response)
         answer_too_large(call, len);
         return;
     }
+    if (answer_refused(call, len))
+        return;
     struct rpc_out *out = out_new(call, len, base->route->method->unary != NULL);
     (void)protobuf_c_message_pack(response, out->data + SF_GRPC_PREFIX_BYTES);
     answer(call, NULL, out);
@@ -352,6 +373,8 @@ static void call_respond_bytes(struct sf_call *base, struct sf_view packed)
         answer_too_large(call, packed.len);
         return;
     }
+    if (answer_refused(call, packed.len))
+        return;
     struct rpc_out *out = out_new(call, packed.len, base->route->method->unary != NULL);
     if (packed.len > 0)
         memcpy(out->data + SF_GRPC_PREFIX_BYTES, packed.ptr, packed.len);
