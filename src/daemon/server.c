@@ -386,6 +386,7 @@ static void stop_edges(struct sf_server *server)
     }
     if (server->rpc != NULL) {
         sf_worker_set(server, SF_WORKER_GRPC, SF_WORKER_DRAINING);
+        sf_ingest_drain(server->ingest);
         sf_rpc_server_stop(server->rpc, EDGE_DRAIN_MS);
     }
     sf_operations_destroy(server->operations);

@@ -42,6 +42,10 @@ struct sf_ingest *sf_ingest_new(const struct sf_ingest_deps *deps);
 /* The service to hand to servers and channels; valid as long as the gateway. */
 const struct sf_service *sf_ingest_service(struct sf_ingest *ingest);
 
+/* Refuses new batches from now on and ends each stream once its batches are answered, so that peers
+ * which hold a stream open do not hold up the end of the server. Any thread, never blocks. */
+void sf_ingest_drain(struct sf_ingest *ingest);
+
 /* Refuses new batches (SF_BACKEND_UNAVAILABLE), waits until every admitted one is answered, at most
  * `limit_ms`, and closes the links to the coordinator; what is open then is answered as
  * unavailable. Blocks: a worker task of `sched`, or a plain thread with `sched` NULL; never a loop.

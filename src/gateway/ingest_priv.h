@@ -78,6 +78,8 @@ struct ingest_link {
     struct sf_map *inflight;     /* submission_id -> struct ingest_batch, sent */
     struct ingest_queue to_send; /* planned and stamped, in order */
     struct sf_map *collections;  /* key -> struct ingest_collection */
+    struct ingest_call *calls;   /* open ones, doubly linked */
+    struct sf_task drain_task;   /* posted by the drain */
     struct sf_task close_task;   /* posted by the stop */
     bool closing;                /* the stop came by: the stream's end is the link's */
 };
@@ -96,6 +98,8 @@ struct ingest_call {
     atomic_bool paused; /* sf_call_pause stands */
 
     /* loop */
+    struct ingest_call *prev, *next; /* in the link's list while the call is open */
+    bool listed;
     bool opened;
     bool ended;                         /* finish or fail was called */
     bool half_closed;                   /* the client sends no more */

@@ -137,13 +137,26 @@ static void call_fail(struct ingest_call *call, const struct sf_diag *diag)
     sf_call_fail(call->call, diag);
 }
 
-/* A client that has said everything and has every answer is done. */
+static void say_draining(struct sf_diag *diag)
+{
+    sf_diag_init(diag);
+    (void)sf_diag_set(diag, SF_BACKEND_UNAVAILABLE, "the ingest gateway is shutting down");
+    sf_diag_detail(diag, "failing_authority", "ingest");
+}
+
+/* A client that has every answer is done when it has said everything, or when this process ends. */
 static void call_finish_if_done(struct ingest_call *call)
 {
-    if (call->ended || !call->half_closed || atomic_load(&call->inflight_batches) != 0)
+    if (call->ended || atomic_load(&call->inflight_batches) != 0)
         return;
-    call->ended = true;
-    sf_call_finish(call->call);
+    if (call->half_closed) {
+        call->ended = true;
+        sf_call_finish(call->call);
+    } else if (atomic_load(&call->link->ingest->draining)) {
+        struct sf_diag diag;
+        say_draining(&diag);
+        call_fail(call, &diag);
+    }
 }
 
 static enum sf_err ack_send(struct ingest_batch *batch)
@@ -320,9 +333,7 @@ static void on_arrival(struct sf_task *task)
             return;
         }
         struct sf_diag diag;
-        sf_diag_init(&diag);
-        (void)sf_diag_set(&diag, SF_BACKEND_UNAVAILABLE, "the ingest gateway is shutting down");
-        sf_diag_detail(&diag, "failing_authority", "ingest");
+        say_draining(&diag);
         searchfabric__v1__mutation_ack__init(&batch->ack);
         ingest_batch_answer(batch, &diag);
         return;
@@ -345,15 +356,52 @@ struct call_event {
     bool closed;              /* else half closed */
 };
 
+static void call_list(struct ingest_call *call)
+{
+    struct ingest_link *link = call->link;
+
+    call->listed = true;
+    call->next = link->calls;
+    if (link->calls != NULL)
+        link->calls->prev = call;
+    link->calls = call;
+}
+
+static void call_unlist(struct ingest_call *call)
+{
+    if (!call->listed)
+        return;
+    call->listed = false;
+    if (call->prev != NULL)
+        call->prev->next = call->next;
+    else
+        call->link->calls = call->next;
+    if (call->next != NULL)
+        call->next->prev = call->prev;
+}
+
+static void on_call_open(struct sf_task *task)
+{
+    struct call_event *event = SF_CONTAINER_OF(task, struct call_event, task);
+    struct ingest_call *call = event->call;
+
+    free(event);
+    call_list(call);
+    call_finish_if_done(call); /* while the gateway drains */
+    ingest_call_release(call);
+}
+
 static void on_call_event(struct sf_task *task)
 {
     struct call_event *event = SF_CONTAINER_OF(task, struct call_event, task);
     struct ingest_call *call = event->call;
 
-    if (event->closed)
+    if (event->closed) {
         call->gone = true;
-    else
+        call_unlist(call);
+    } else {
         call->half_closed = true;
+    }
     free(event);
     acks_flush(call);
     ingest_call_release(call);
@@ -392,6 +440,7 @@ static void handle_open(void *self, struct sf_call *rpc)
     atomic_init(&call->refs, 1);
     sf_call_acquire(rpc);
     sf_call_set_state(rpc, call);
+    post_event(call, on_call_open, false);
 }
 
 static void handle_message(void *self, struct sf_call *rpc, const ProtobufCMessage *message)
@@ -510,7 +559,27 @@ const struct sf_service *sf_ingest_service(struct sf_ingest *ingest)
     return &ingest->service;
 }
 
-/* ---- the stop -------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
+
+static void on_drain(struct sf_task *task)
+{
+    struct ingest_link *link = SF_CONTAINER_OF(task, struct ingest_link, drain_task);
+
+    for (struct ingest_call *call = link->calls, *next; call != NULL; call = next) {
+        next = call->next;
+        call_finish_if_done(call);
+    }
+}
+
+void sf_ingest_drain(struct sf_ingest *ingest)
+{
+    if (atomic_exchange(&ingest->draining, true))
+        return;
+    for (size_t i = 0; i < ingest->link_count; i++) {
+        ingest->links[i].drain_task.run = on_drain;
+        sf_loop_post(ingest->links[i].loop, &ingest->links[i].drain_task);
+    }
+}
 
 static void on_limit(struct sf_timer *timer)
 {
@@ -553,7 +622,7 @@ static void drain_wait(struct sf_ingest *ingest, struct sf_sched *sched, int64_t
     ingest->limit_ms = limit_ms;
     ingest->limit_task.run = on_limit_start;
     sf_timer_init(&ingest->limit, ingest->links[0].loop, on_limit);
-    atomic_store(&ingest->draining, true);
+    sf_ingest_drain(ingest);
     pthread_mutex_lock(&ingest->mu);
     bool busy = atomic_load(&ingest->active) != 0;
     if (busy)

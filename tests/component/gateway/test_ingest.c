@@ -517,6 +517,30 @@ static void test_a_cancelled_stream_forgets_its_answers(void **state)
     assert_int_equal(world.ack_count, 0);
 }
 
+static void test_a_drain_ends_streams_when_they_are_answered(void **state)
+{
+    (void)state;
+    open_plain();
+    world_send(&world, &fixture.batch);
+    sf_ingest_drain(world.ingest);
+    world_run(&world);
+    assert_false(world.done);
+    /* What comes now is refused, what was admitted is answered, then the stream ends. */
+    world_send(&world, &fixture.batch);
+    assert_int_equal(world.planned_count, 1);
+    assert_string_equal(last_ack()->error->code, "SF_BACKEND_UNAVAILABLE");
+    assert_false(world.done);
+    world_admit(&world, 0, false, 777);
+    world_gate(&world, 0, GATE(DURABLE));
+    assert_null(last_ack()->error);
+    assert_true(world.done);
+    assert_int_equal(world.end.err, SF_BACKEND_UNAVAILABLE);
+    /* A new stream is not let in. */
+    world_stream(&world, NULL);
+    world_run(&world);
+    assert_true(world.done);
+}
+
 static void test_streams_begin_with_one_open(void **state)
 {
     (void)state;
@@ -567,6 +591,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_back_pressure_by_bytes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_half_close_waits_for_the_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_cancelled_stream_forgets_its_answers, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_drain_ends_streams_when_they_are_answered, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_streams_begin_with_one_open, setup, teardown),
     };
