@@ -17,10 +17,9 @@
 #include "base/text.h"
 #include "base/yaml_priv.h"
 
-#define CONFIG_FILE_MAX (256u << 10)
-#define ROLES_LIST_MAX  16u
-#define DAY_MS          UINT64_C(86400000)
-#define MIB             (UINT64_C(1) << 20)
+#define ROLES_LIST_MAX 16u
+#define DAY_MS         UINT64_C(86400000)
+#define MIB            (UINT64_C(1) << 20)
 
 /* The file as libcyaml reads it: one text per key, NULL when absent. */
 struct raw_listen {
@@ -405,7 +404,7 @@ enum sf_err sf_config_parse(const char *name, struct sf_view text, struct sf_dia
 enum sf_err sf_config_load(const char *path, struct sf_diag *diag, struct sf_config **out_config)
 {
     struct sf_buf text = {0};
-    enum sf_err err = sf_file_read(path, CONFIG_FILE_MAX, false, diag, &text);
+    enum sf_err err = sf_file_read(path, SF_LIMIT_CONFIG_FILE_BYTES, false, diag, &text);
 
     if (err == SF_ERR_LIMIT)
         err = SF_ERR_CONFIG;

@@ -13,6 +13,16 @@
 #define SF_LIMIT_NAME_SCALARS              128
 #define SF_LIMIT_SCHEMA_TOKEN_SCALARS      64
 
+/* Files that an operator writes: far above any real one, so that a wrong path is told at once. */
+#define SF_LIMIT_CONFIG_FILE_BYTES  (256u << 10)
+#define SF_LIMIT_KEYRING_FILE_BYTES (64u << 10)
+#define SF_LIMIT_KEYRING_KEYS       64u
+
+/* Admin port: connections at once. Operator's service: bytes of one GetObject answer, half an RPC
+ * message. */
+#define SF_LIMIT_ADMIN_CONNECTIONS  64u
+#define SF_LIMIT_OPERATOR_GET_BYTES (4u << 20)
+
 /* Metrics: series of one name; label values may come from outside. */
 #define SF_LIMIT_METRIC_SERIES 256u
 
@@ -21,6 +31,14 @@
 #define SF_LIMIT_OBJECT_KEY_BYTES  1024
 #define SF_LIMIT_OBJECT_BYTES      (64u << 20)
 #define SF_LIMIT_LIST_PAGE_ENTRIES 1000
+/* Embedded store: bodies of one write; bounds its memory and its sync. */
+#define SF_LIMIT_STORE_MERGE_BYTES ((size_t)32 << 20)
+
+/* Projection: connections of one process. Store identity: shards of either kind. Oracle: timestamps
+ * of one request. */
+#define SF_LIMIT_SQL_CONNECTIONS 64u
+#define SF_LIMIT_SHARDS          65536u
+#define SF_LIMIT_TSO_PER_REQUEST 65536u
 
 /* gRPC: one message, the metadata of one call, calls of one connection, bytes held for peers. */
 #define SF_LIMIT_RPC_MESSAGE_BYTES     (8u << 20)

@@ -19,6 +19,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/yaml_priv.h"
@@ -28,8 +29,6 @@
 #define TOKEN_FIXED_BYTES 20u /* issued, expires, claims length */
 #define KEY_ID_MAX        32u
 #define KEY_BYTES         32u
-#define RING_FILE_MAX     (64u << 10)
-#define RING_KEYS_MAX     64u
 
 enum key_state { KEY_SIGNING, KEY_OVERLAP, KEY_RETIRED };
 
@@ -83,7 +82,7 @@ static const cyaml_schema_value_t entry_schema = {
 
 static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_SEQUENCE("keys", CYAML_FLAG_POINTER, struct key_file, keys, &entry_schema, 1,
-                         RING_KEYS_MAX),
+                         SF_LIMIT_KEYRING_KEYS),
     CYAML_FIELD_END};
 
 static const cyaml_schema_value_t file_schema = {
@@ -181,7 +180,7 @@ static enum sf_err ring_load(const char *path, struct sf_diag *diag, struct ring
     void *data = NULL;
     enum sf_err err;
 
-    err = sf_file_read(path, RING_FILE_MAX, true, diag, &text);
+    err = sf_file_read(path, SF_LIMIT_KEYRING_FILE_BYTES, true, diag, &text);
     if (err == SF_OK)
         err = sf_yaml_load(path, sf_buf_view(&text), &file_schema, diag, &data);
     if (err == SF_OK)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/hash.h"
+#include "base/limits.h"
 #include "searchfabric/v1/durable.pb-c.h"
 
 #define IDENTITY_KEY "control/store.json"
@@ -84,9 +85,10 @@ enum sf_err sf_store_identity_open(const struct sf_store_identity_options *optio
 {
     const struct sf_store_identity_options *o = options;
 
-    if (o->catalog_lane_shard_count > SF_SHARDS_MOST || o->coordinator_shard_count > SF_SHARDS_MOST)
+    if (o->catalog_lane_shard_count > SF_LIMIT_SHARDS ||
+        o->coordinator_shard_count > SF_LIMIT_SHARDS)
         return sf_diag_set(diag, SF_ERR_CONFIG, "a store has at most %u shards of a kind",
-                           SF_SHARDS_MOST);
+                           SF_LIMIT_SHARDS);
     enum sf_err err = read_identity(o, diag, out_identity);
     for (int i = 0; err == SF_ERR_NOT_FOUND && i < OPEN_TRIES; i++) {
         enum sf_err put_err = create_identity(o);

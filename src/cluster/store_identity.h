@@ -10,7 +10,6 @@
 
 #define SF_CATALOG_LANE_SHARDS_DEFAULT 64u
 #define SF_COORDINATOR_SHARDS_DEFAULT  16u
-#define SF_SHARDS_MOST                 65536u
 
 #define SF_STORE_ID_BYTES 33 /* 32 hex digits and NUL */
 

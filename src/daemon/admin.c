@@ -10,12 +10,12 @@
 #include <microhttpd.h>
 
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "daemon/server_priv.h"
 
-#define ADMIN_THREADS     2
-#define ADMIN_CONNECTIONS 64
-#define ADMIN_TIMEOUT_S   10
+#define ADMIN_THREADS   2
+#define ADMIN_TIMEOUT_S 10
 
 struct sf_admin {
     struct MHD_Daemon *daemon; /* owned: the HTTP server */
@@ -142,7 +142,7 @@ enum sf_err sf_admin_start(struct sf_server *server, struct sf_diag *diag)
     struct MHD_Daemon *daemon = MHD_start_daemon(
         flags, listen->port, NULL, NULL, on_request, server, MHD_OPTION_SOCK_ADDR,
         is_v6 ? (struct sockaddr *)&v6 : (struct sockaddr *)&v4, MHD_OPTION_THREAD_POOL_SIZE,
-        (unsigned)ADMIN_THREADS, MHD_OPTION_CONNECTION_LIMIT, (unsigned)ADMIN_CONNECTIONS,
+        (unsigned)ADMIN_THREADS, MHD_OPTION_CONNECTION_LIMIT, SF_LIMIT_ADMIN_CONNECTIONS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)ADMIN_TIMEOUT_S, MHD_OPTION_END);
     if (daemon == NULL)
         return sf_diag_set(diag, SF_ERR_IO, "cannot listen on %s port %u (admin)", listen->host,

@@ -15,7 +15,6 @@
 #include "searchfabric/v1/durable.pb-c.h"
 #include "searchfabric/v1/operations_private.pb-c.h"
 
-#define GET_MOST_BYTES ((uint64_t)4 << 20)
 #define OPERATION_LANE UINT64_C(0x6f70657261746f72) /* own serial lane: one look at a time */
 
 struct sf_operations {
@@ -332,8 +331,8 @@ static void handle_get(void *self, struct sf_call *call, const ProtobufCMessage 
     }
     struct op_get *op = sf_calloc(1, sizeof(*op));
     op->call = call;
-    op->capped = request->length_bytes == 0 || request->length_bytes > GET_MOST_BYTES;
-    op->wanted = op->capped ? GET_MOST_BYTES + 1 : request->length_bytes;
+    op->capped = request->length_bytes == 0 || request->length_bytes > SF_LIMIT_OPERATOR_GET_BYTES;
+    op->wanted = op->capped ? SF_LIMIT_OPERATOR_GET_BYTES + 1 : request->length_bytes;
     op->get.key = sf_view_bytes(request->key, key_len);
     op->get.range_offset = request->offset_bytes;
     op->get.range_len = op->wanted;

@@ -33,7 +33,6 @@
 #define ROW_HEADER_BYTES 10u
 #define ROW_LAYOUT       1u
 #define READER_THREADS   2
-#define MERGE_BYTES      ((size_t)32 << 20) /* bodies of one write; bounds its memory and its sync */
 #define SEQUENCE_KEY     "msequence"
 
 static_assert(ROW_HEADER_BYTES == 1 + 1 + sizeof(uint64_t), "row layout");
@@ -344,7 +343,8 @@ static struct op *take_merge_locked(struct embedded_store *s)
     struct op **end = &s->head;
     size_t bytes = 0;
 
-    while (*end != NULL && (*end == first || bytes + (*end)->body_bytes <= MERGE_BYTES)) {
+    while (*end != NULL &&
+           (*end == first || bytes + (*end)->body_bytes <= SF_LIMIT_STORE_MERGE_BYTES)) {
         bytes += (*end)->body_bytes;
         end = &(*end)->next;
     }

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "sql/sql_priv.h"
 
-#define SQL_BUSY_TIMEOUT_MS  5000
-#define SQL_DEFAULT_READERS  2u
-#define SQL_MOST_CONNECTIONS 64u
+#define SQL_BUSY_TIMEOUT_MS 5000
+#define SQL_DEFAULT_READERS 2u
 
 static const char *const connection_setup =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=OFF;"
@@ -201,7 +201,7 @@ enum sf_err sf_sql_open(const struct sf_sql_options *options, struct sf_diag *di
 {
     struct sf_sql *db = sf_calloc(1, sizeof(*db));
 
-    SF_ASSERT(options->migration_count >= 1 && options->readers <= SQL_MOST_CONNECTIONS);
+    SF_ASSERT(options->migration_count >= 1 && options->readers <= SF_LIMIT_SQL_CONNECTIONS);
     for (size_t i = 0; i < options->migration_count; i++)
         SF_ASSERT(options->migrations[i].version == i + 1);
     db->core = core_new(options->path == NULL);

@@ -93,7 +93,7 @@ static void ask_on_loop(struct batcher *b)
     uint64_t sum = 0;
 
     while (!b->busy && b->waiting.head != NULL &&
-           sum + b->waiting.head->count <= SF_TSO_MOST_PER_REQUEST) {
+           sum + b->waiting.head->count <= SF_LIMIT_TSO_PER_REQUEST) {
         struct sf_tso_request *r = sf_tso_queue_pop(&b->waiting);
         sum += r->count;
         sf_tso_queue_push(&b->asking, r);
@@ -116,7 +116,7 @@ static void batcher_get(struct sf_tso_source *source, struct sf_tso_request *req
 {
     struct batcher *b = batcher_of(source);
 
-    SF_ASSERT(request->count >= 1 && request->count <= SF_TSO_MOST_PER_REQUEST);
+    SF_ASSERT(request->count >= 1 && request->count <= SF_LIMIT_TSO_PER_REQUEST);
     request->owner = b;
     if (sf_loop_is_current(b->loop)) {
         add_demand(b, request);

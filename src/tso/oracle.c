@@ -391,7 +391,7 @@ static void oracle_get(struct sf_tso_source *source, struct sf_tso_request *requ
 {
     struct oracle *o = oracle_of(source);
 
-    SF_ASSERT(request->count >= 1 && request->count <= SF_TSO_MOST_PER_REQUEST);
+    SF_ASSERT(request->count >= 1 && request->count <= SF_LIMIT_TSO_PER_REQUEST);
     request->owner = o;
     request->task.run = on_request;
     sf_loop_post(o->options.loop, &request->task);

@@ -11,18 +11,16 @@
 #include <stdbool.h>
 
 #include "base/ids.h"
+#include "base/limits.h"
 #include "base/metrics.h"
 #include "object/durable.h"
-
-/* Most timestamps of one request. */
-#define SF_TSO_MOST_PER_REQUEST 65536u
 
 struct sf_tso_request;
 typedef void (*sf_tso_done_fn)(struct sf_tso_request *request);
 
 /* A demand for `count` timestamps; embedded in its owner. */
 struct sf_tso_request {
-    uint32_t count;              /* 1..SF_TSO_MOST_PER_REQUEST */
+    uint32_t count;              /* 1..SF_LIMIT_TSO_PER_REQUEST */
     struct sf_loop *loop;        /* where done runs; NULL = any thread (wake-ups only) */
     sf_tso_done_fn done;         /* always later, exactly once */
     enum sf_err err;             /* SF_OK or SF_BACKEND_UNAVAILABLE */

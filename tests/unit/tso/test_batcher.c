@@ -124,17 +124,17 @@ static void test_asks_for_what_gathered(void **state)
 static void test_demand_above_one_request_is_split(void **state)
 {
     call(*state, 0, 1);
-    call(*state, 1, SF_TSO_MOST_PER_REQUEST);
-    call(*state, 2, SF_TSO_MOST_PER_REQUEST - 1);
+    call(*state, 1, SF_LIMIT_TSO_PER_REQUEST);
+    call(*state, 2, SF_LIMIT_TSO_PER_REQUEST - 1);
     call(*state, 3, 1);
     call(*state, 4, 1);
     run_loop();
     answer(0, SF_OK, 1);
-    assert_int_equal(asked[1]->count, SF_TSO_MOST_PER_REQUEST);
+    assert_int_equal(asked[1]->count, SF_LIMIT_TSO_PER_REQUEST);
     answer(1, SF_OK, 1000000);
-    assert_int_equal(asked[2]->count, SF_TSO_MOST_PER_REQUEST);
+    assert_int_equal(asked[2]->count, SF_LIMIT_TSO_PER_REQUEST);
     answer(2, SF_OK, 2000000);
-    assert_true(callers[3].first.v == 2000000 + SF_TSO_MOST_PER_REQUEST - 1);
+    assert_true(callers[3].first.v == 2000000 + SF_LIMIT_TSO_PER_REQUEST - 1);
     answer(3, SF_OK, 3000000);
     assert_int_equal(done_count, 5);
 }
