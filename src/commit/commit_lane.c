@@ -21,6 +21,23 @@
 
 #define RETRY_MS 5
 
+/* One record of a slice's way, with the fields by which records are joined (note 10). */
+static void log_slice(const char *event, const struct sf_intent *intent)
+{
+    const struct sf_lane *lane = intent->lane;
+    SF_LOG(DEBUG, event, SF_KV_U64("namespace_id", lane->collection.namespace_id.v),
+           SF_KV_U64("collection_id", lane->collection.collection_id.v),
+           SF_KV_STR("batch_id", intent->dup->batch_id),
+           SF_KV_U64("source_partition", intent->source_partition),
+           SF_KV_U64("source_epoch", intent->source_epoch),
+           SF_KV_U64("first_source_seq", intent->first_source_seq),
+           SF_KV_U64("last_source_seq", intent->last_source_seq),
+           SF_KV_U64("commit_ts", intent->barrier.commit_ts),
+           SF_KV_U64("coordinator_epoch", lane->shard->epoch),
+           SF_KV_U64("lag_ms", sf_commit_lag_ms(lane->marks.frontier.local_max_commit_ts,
+                                                lane->marks.safe_ts)));
+}
+
 /* ---- queue -------------------------------------------------------------------------------------
  */
 
@@ -124,6 +141,9 @@ static void tso_done(struct sf_tso_request *request)
     struct sf_shard *shard = lane->shard;
     shard->ops_outstanding--;
     lane->tso_pending = false;
+    shard->tso_open--;
+    shard->tso_rtt_ms = shard->ctx->loop->now_ms - lane->tso_asked_ms;
+    sf_commit_metric_ms(shard->commit->metrics.tso_rtt_ms, (double)shard->tso_rtt_ms);
     if (shard->state != SF_SHARD_LEADING)
         return;
     if (request->err != SF_OK) {
@@ -141,11 +161,17 @@ static void want_tso(struct sf_lane *lane)
 {
     if (lane->tso_pending || sf_timer_active(&lane->retry))
         return;
+    struct sf_shard *shard = lane->shard;
     lane->tso_pending = true;
+    lane->tso_asked_ms = shard->ctx->loop->now_ms;
+    if (shard->tso_open++ == 0)
+        shard->tso_asked_ms = lane->tso_asked_ms;
     lane->tso = (struct sf_tso_request){
         .count = demand(lane), .loop = lane->shard->ctx->loop, .done = tso_done};
-    lane->shard->ops_outstanding++;
-    sf_tso_get(lane->shard->ctx->tso, &lane->tso);
+    sf_commit_metric_set(shard->commit->metrics.tso_batch_size, lane->tso.count);
+    sf_commit_metric_add(shard->commit->metrics.tso_exhausted, 1);
+    shard->ops_outstanding++;
+    sf_tso_get(shard->ctx->tso, &lane->tso);
 }
 
 static void retry_due(struct sf_timer *timer)
@@ -357,6 +383,7 @@ static void sequence_slice(struct sf_lane *lane, struct sf_submit *submit,
     sf_commit_metric_add(shard->commit->metrics.slices, 1);
     dispatch(lane, intent, submit);
     shard->pending_bytes += intent->wal_bytes;
+    log_slice("slice_dispatched", intent);
 }
 
 /* ---- pump --------------------------------------------------------------------------------------
@@ -663,6 +690,7 @@ void sf_lane_add_durable(struct sf_lane *lane, struct sf_intent *intent)
 {
     intent->durable = true;
     intent_append(lane, intent);
+    log_slice("slice_recovered", intent);
     lane->shard->unpublished++;
     sf_commit_metric_add(lane->shard->commit->metrics.ready_depth, 1);
 }
@@ -682,6 +710,7 @@ static void intent_durable(struct sf_intent *intent)
     sf_commit_metric_ms(metrics->barrier_wait[intent->barrier.touched],
                         (double)(shard->ctx->loop->now_ms - intent->opened_ms));
     sf_marks_finish(&lane->marks, &intent->marks);
+    log_slice("slice_durable", intent);
     struct sf_dup_slice *slice = sf_dup_slice(intent->dup, intent->ordinal);
     slice->state = SF_SLICE_DURABLE;
     sf_lane_hand_over(lane);
@@ -725,6 +754,7 @@ void sf_lane_published(struct sf_lane *lane, uint64_t version, size_t count)
         struct sf_dup_slice *slice = sf_dup_slice(intent->dup, intent->ordinal);
         slice->state = SF_SLICE_PUBLISHED;
         slice->manifest_version = version;
+        log_slice("slice_published", intent);
         for (unsigned i = 0; i < SF_WAL_STREAMS; i++) {
             if (intent->wal_marks[i] != NULL)
                 sf_wal_mark_release(&shard->streams[i], intent->wal_marks[i]);

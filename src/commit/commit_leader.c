@@ -16,7 +16,9 @@
  *   LEADING --a foreign object where ours should stand--> DEPOSED --close--> CLOSED
  */
 
-#define PATIENCE 8 /* failures in a row before waiting batches are refused; about half a second */
+#define TICK_BUSY_MS 100
+#define TICK_IDLE_MS 1000
+#define PATIENCE     8 /* failures in a row before waiting batches are refused; about half a second */
 
 static void leader_send(struct sf_shard *shard);
 static void leader_write(struct sf_shard *shard);
@@ -231,6 +233,41 @@ bool sf_shard_idle(const struct sf_shard *shard)
     return shard->queued == 0 && shard->pending == 0 && shard->unpublished == 0;
 }
 
+/* Age of the oldest slice of a lane that waits for what stream pair `covers` carries. */
+static int64_t waiting_ms(const struct sf_lane *lane, uint8_t covers)
+{
+    for (const struct sf_intent *i = lane->next_hand; i != NULL; i = i->next) {
+        if ((i->barrier.touched & covers & ~i->barrier.completed) != 0)
+            return lane->shard->ctx->loop->now_ms - i->opened_ms;
+    }
+    return 0;
+}
+
+/* The gauges of note 6.2. */
+static void measure_pressure(struct sf_shard *shard)
+{
+    const struct sf_commit_deps *deps = &shard->commit->deps;
+    int64_t now = shard->ctx->loop->now_ms;
+    int64_t lag[2] = {0, 0};
+    for (struct sf_lane *lane = shard->open_lanes; lane != NULL; lane = lane->open_next) {
+        for (unsigned k = 0; k < 2; k++) {
+            int64_t age = waiting_ms(lane, sf_wal_stream_covers(2 * k));
+            lag[k] = age > lag[k] ? age : lag[k];
+        }
+    }
+    sf_commit_metric_set(shard->pressure[SF_PRESSURE_TSO],
+                         shard->tso_open > 0 && now - shard->tso_asked_ms > shard->tso_rtt_ms
+                             ? now - shard->tso_asked_ms
+                             : shard->tso_rtt_ms);
+    sf_commit_metric_set(shard->pressure[SF_PRESSURE_HOT_TIER],
+                         (int64_t)(sf_map_count(shard->lanes) * 100 / deps->shard_lanes));
+    sf_commit_metric_set(shard->pressure[SF_PRESSURE_WRITER_QUEUE],
+                         (int64_t)(shard->pending_bytes * 100 / deps->shard_pending_bytes));
+    sf_commit_metric_set(shard->pressure[SF_PRESSURE_LAG_METADATA], lag[0]);
+    sf_commit_metric_set(shard->pressure[SF_PRESSURE_LAG_SEMANTIC], lag[1]);
+    sf_commit_metric_set(shard->pressure[SF_PRESSURE_PUBLISH_BACKLOG], (int64_t)shard->unpublished);
+}
+
 /* Greatest lag and age over the lanes that have open work; idle lanes have none. */
 static void tick_due(struct sf_timer *timer)
 {
@@ -251,6 +288,7 @@ static void tick_due(struct sf_timer *timer)
     sf_commit_metric_set(shard->lag_tso, (int64_t)lag_tso);
     sf_commit_metric_set(shard->oldest_age_ms, oldest_ms);
     sf_lanes_evict(shard);
+    measure_pressure(shard);
     sf_shard_count(shard);
     sf_shard_tick_start(shard);
 }
@@ -260,7 +298,8 @@ void sf_shard_tick_start(struct sf_shard *shard)
     if (shard->state != SF_SHARD_LEADING || sf_map_count(shard->lanes) == 0 ||
         sf_timer_active(&shard->tick))
         return;
-    sf_timer_start(&shard->tick, shard->open_lanes != NULL ? 100 : 1000);
+    bool busy = shard->open_lanes != NULL || shard->queued > 0;
+    sf_timer_start(&shard->tick, busy ? TICK_BUSY_MS : TICK_IDLE_MS);
 }
 
 void sf_shard_timers_init(struct sf_shard *shard)

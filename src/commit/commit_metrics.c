@@ -16,6 +16,7 @@ void sf_commit_metrics_init(struct sf_commit_metrics *metrics, struct sf_metrics
 {
     static const char *const labels[] = {"modality_combination", NULL};
     static const char *const by_shard[] = {"shard", NULL};
+    static const char *const by_source[] = {"shard", "source", "modality", NULL};
     static const char *const combinations[8] = {
         "none", "metadata",     "semantic",     "metadata+semantic",
         "aux",  "metadata+aux", "semantic+aux", "metadata+semantic+aux"};
@@ -34,6 +35,17 @@ void sf_commit_metrics_init(struct sf_commit_metrics *metrics, struct sf_metrics
     metrics->lag_tso =
         sf_metrics_family(registry, SF_METRIC_GAUGE, PREFIX "safe_ts_lag_tso",
                           "Greatest safe_ts lag of the shard's lanes, timestamp units.", by_shard);
+    metrics->pressure = sf_metrics_family(
+        registry, SF_METRIC_GAUGE, PREFIX "pressure",
+        "What slows the shard down: milliseconds (tso, durability_lag), percent of "
+        "the bound (hot_tier, writer_queue), slices (publish_backlog).",
+        by_source);
+    metrics->tso_batch_size = one(registry, SF_METRIC_GAUGE, PREFIX "tso_batch_size",
+                                  "Timestamps that the last request of a lane asked for.");
+    metrics->tso_rtt_ms = one(registry, SF_METRIC_HISTOGRAM, PREFIX "tso_rtt_ms",
+                              "Time that a lane's request for timestamps took.");
+    metrics->tso_exhausted = one(registry, SF_METRIC_COUNTER, PREFIX "tso_range_exhausted_total",
+                                 "Times a lane had work and no timestamp in hand.");
     metrics->ready_depth = one(registry, SF_METRIC_GAUGE, PREFIX "manifest_ready_depth",
                                "Durable slices that no committed manifest holds yet.");
     metrics->epoch_changes = one(registry, SF_METRIC_COUNTER, PREFIX "leader_epoch_changes_total",
@@ -71,4 +83,15 @@ void sf_commit_metrics_shard(const struct sf_commit_metrics *metrics, struct sf_
     shard->lag_ms = sf_metric_series(metrics->lag_ms, values);
     shard->lag_tso = sf_metric_series(metrics->lag_tso, values);
     shard->oldest_age_ms = sf_metric_series(metrics->oldest_age_ms, values);
+    static const char *const sources[SF_PRESSURE_COUNT][2] = {
+        [SF_PRESSURE_TSO] = {"tso", ""},
+        [SF_PRESSURE_HOT_TIER] = {"hot_tier", ""},
+        [SF_PRESSURE_WRITER_QUEUE] = {"writer_queue", ""},
+        [SF_PRESSURE_LAG_METADATA] = {"durability_lag", "metadata"},
+        [SF_PRESSURE_LAG_SEMANTIC] = {"durability_lag", "semantic"},
+        [SF_PRESSURE_PUBLISH_BACKLOG] = {"publish_backlog", ""},
+    };
+    for (unsigned i = 0; i < SF_PRESSURE_COUNT; i++)
+        shard->pressure[i] = sf_metric_series(
+            metrics->pressure, (const char *const[]){id, sources[i][0], sources[i][1], NULL});
 }

@@ -265,6 +265,7 @@ struct sf_lane {
     struct sf_lane *next_bound;
     struct sf_tso_request tso;
     bool tso_pending;
+    int64_t tso_asked_ms;
     uint64_t tso_next; /* values in hand */
     uint32_t tso_left;
     struct sf_timer retry; /* oracle not far enough, or a started batch that met its failure */
@@ -333,6 +334,17 @@ void sf_lanes_evict(struct sf_shard *shard);
 /* ---- shards (commit_leader.c) ------------------------------------------------------------------
  */
 
+/* What may slow a shard down (note 6.2). Percent of a bound, or milliseconds. */
+enum sf_pressure {
+    SF_PRESSURE_TSO,             /* ms that the oracle takes */
+    SF_PRESSURE_HOT_TIER,        /* hot lanes, percent of their bound */
+    SF_PRESSURE_WRITER_QUEUE,    /* admitted and not durable, percent of the bound */
+    SF_PRESSURE_LAG_METADATA,    /* age in ms of the oldest slice that waits for metadata */
+    SF_PRESSURE_LAG_SEMANTIC,    /* for semantic */
+    SF_PRESSURE_PUBLISH_BACKLOG, /* durable slices that no manifest holds */
+    SF_PRESSURE_COUNT
+};
+
 /* Shared by the shards of one loop. */
 struct sf_loop_ctx {
     struct sf_loop *loop;
@@ -397,9 +409,13 @@ struct sf_shard {
     size_t queued;
     size_t pending;
     size_t unpublished;
-    struct sf_metric *lag_ms; /* NULL without a registry, as the next two */
+    struct sf_metric *lag_ms; /* NULL without a registry, as the next ones */
     struct sf_metric *lag_tso;
     struct sf_metric *oldest_age_ms;
+    struct sf_metric *pressure[SF_PRESSURE_COUNT];
+    int64_t tso_asked_ms; /* when the oldest unanswered request to the oracle was sent, 0 = none */
+    int64_t tso_rtt_ms;   /* of the last answer; a failed one counts as pressure too */
+    unsigned tso_open;    /* requests under way */
     struct sf_timer tick; /* lag and eviction; runs only while there is something to look at */
     size_t ops_outstanding;
     struct sf_arena *recovery_arena;     /* recovered intents, until their lanes took them */
@@ -419,6 +435,10 @@ struct sf_commit_metrics {
     struct sf_metric_family *oldest_age_ms; /* by shard */
     struct sf_metric_family *lag_ms;        /* by shard */
     struct sf_metric_family *lag_tso;       /* by shard */
+    struct sf_metric_family *pressure;      /* by shard, source, modality */
+    struct sf_metric *tso_batch_size;
+    struct sf_metric *tso_rtt_ms;
+    struct sf_metric *tso_exhausted;
     struct sf_metric *ready_depth;
     struct sf_metric *epoch_changes;
     struct sf_metric *recovery_ms;

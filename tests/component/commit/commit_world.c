@@ -404,8 +404,9 @@ struct submitter {
     pthread_mutex_t mu;
     struct outcome outcomes[MOST];
     uint64_t next_id;
-    bool stream_done;
-    struct sf_client_stream *stream;
+    unsigned streams_done;
+    bool second; /* use the second stream */
+    struct sf_client_stream *streams[2];
 };
 
 static void note_details(struct outcome *out, const Searchfabric__V1__BatchRefused *refused)
@@ -460,7 +461,7 @@ static void on_done(void *user, const struct sf_diag *diag)
     struct submitter *s = user;
     (void)diag;
     pthread_mutex_lock(&s->mu);
-    s->stream_done = true;
+    s->streams_done++;
     pthread_mutex_unlock(&s->mu);
 }
 
@@ -494,14 +495,16 @@ static void on_loop(struct world *w, void (*fn)(void *arg), void *arg)
 static void open_stream(void *arg)
 {
     struct world *w = arg;
-    w->submitter->stream =
-        sf_channel_stream(w->channel, SUBMIT, NULL, w->loops[1], &stream_ops, w->submitter);
+    for (unsigned i = 0; i < 2; i++)
+        w->submitter->streams[i] =
+            sf_channel_stream(w->channel, SUBMIT, NULL, w->loops[1], &stream_ops, w->submitter);
 }
 
 static void end_stream(void *arg)
 {
     struct world *w = arg;
-    sf_client_stream_cancel(w->submitter->stream);
+    for (unsigned i = 0; i < 2; i++)
+        sf_client_stream_cancel(w->submitter->streams[i]);
 }
 
 struct sending {
@@ -512,7 +515,8 @@ struct sending {
 static void send_request(void *arg)
 {
     struct sending *sending = arg;
-    enum sf_err err = sf_client_stream_send(sending->w->submitter->stream, &sending->request->base);
+    const struct submitter *s = sending->w->submitter;
+    enum sf_err err = sf_client_stream_send(s->streams[s->second ? 1 : 0], &sending->request->base);
     assert_int_equal(err, SF_OK);
 }
 
@@ -615,6 +619,11 @@ uint64_t world_submit_with(struct world *w, const struct batch_spec *spec,
     return id;
 }
 
+void world_second_stream(struct world *w, bool second)
+{
+    w->submitter->second = second;
+}
+
 uint64_t world_submit(struct world *w, const struct batch_spec *spec)
 {
     return world_submit_with(w, spec, NULL);
@@ -694,6 +703,27 @@ const Searchfabric__V1__GetLaneStateResponse *world_lane(struct world *w, uint64
         w->channel, NULL, "/searchfabric.v1.CommitCoordinatorService/GetLaneState", &request.base,
         NULL, arena, &diag, &response);
     return err == SF_OK ? (const void *)response : NULL;
+}
+
+int64_t world_metric(struct world *w, const char *name)
+{
+    static const char *const none[] = {NULL};
+    char full[128];
+    snprintf(full, sizeof(full), "searchfabric_commit_coordinator_%s", name);
+    enum sf_metric_type type = strstr(name, "_total") != NULL ? SF_METRIC_COUNTER
+                               : strstr(name, "_ms") != NULL  ? SF_METRIC_HISTOGRAM
+                                                              : SF_METRIC_GAUGE;
+    return sf_metric_value(
+        sf_metric_series(sf_metrics_family(w->metrics, type, full, "", none), none));
+}
+
+int64_t world_pressure(struct world *w, const char *source, const char *modality)
+{
+    static const char *const labels[] = {"shard", "source", "modality", NULL};
+    return sf_metric_value(
+        sf_metric_series(sf_metrics_family(w->metrics, SF_METRIC_GAUGE,
+                                           "searchfabric_commit_coordinator_pressure", "", labels),
+                         (const char *const[]){"0", source, modality, NULL}));
 }
 
 struct row_list {
@@ -794,7 +824,7 @@ void world_close(struct world *w)
     for (bool done = false; !done;) {
         nap();
         pthread_mutex_lock(&w->submitter->mu);
-        done = w->submitter->stream_done;
+        done = w->submitter->streams_done == 2;
         pthread_mutex_unlock(&w->submitter->mu);
     }
     sf_channel_destroy(w->channel);

@@ -130,6 +130,8 @@ uint64_t world_submit(struct world *w, const struct batch_spec *spec);
 /* Changes the planned batch before it is sent. */
 uint64_t world_submit_with(struct world *w, const struct batch_spec *spec,
                            void (*change)(Searchfabric__V1__PlannedBatch *planned));
+/* Submits over a second connection from now on, or over the first again. */
+void world_second_stream(struct world *w, bool second);
 /* Waits for the end of a submission (gate or refusal). */
 struct outcome world_wait(struct world *w, uint64_t id);
 /* Waits until the submission is admitted or refused. */
@@ -145,6 +147,11 @@ const Searchfabric__V1__GetCollectionWatermarksResponse *
 world_watermarks(struct world *w, uint64_t collection_id, struct sf_arena *arena);
 const Searchfabric__V1__GetLaneStateResponse *world_lane(struct world *w, uint64_t collection_id,
                                                          struct sf_arena *arena);
+
+/* Value of a metric of the coordinator (name without its prefix): no labels, or shard 0 with
+ * `source` and `modality` ("" = none). */
+int64_t world_metric(struct world *w, const char *name);
+int64_t world_pressure(struct world *w, const char *source, const char *modality);
 
 /* Visible rows as "doc=body@ts\n..." into `out` (NUL-terminated); returns their number. */
 unsigned world_rows(struct world *w, uint64_t collection_id, struct sf_buf *out,
