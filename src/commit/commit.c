@@ -109,6 +109,8 @@ static void loops_init(struct sf_commit *commit)
     for (size_t i = 0; i < commit->loop_count; i++) {
         commit->loops[i].loop = commit->deps.loops[i];
         commit->loops[i].tso = sf_tso_batcher_new(commit->deps.tso, commit->loops[i].loop);
+        if (commit->deps.metrics != NULL)
+            sf_tso_batcher_meter(commit->loops[i].tso, commit->deps.metrics, commit->deps.clock);
         sf_rng_init(&commit->loops[i].rng, commit->deps.random_seed + i);
     }
 }

@@ -23,6 +23,7 @@
 #include "base/rng.h"
 #include "contract/descriptor_set.h"
 #include "daemon/server_priv.h"
+#include "object/metered_store.h"
 #include "searchfabric/v1/search_fabric.pb-c.h"
 
 #define EDGE_DRAIN_MS   5000
@@ -92,8 +93,10 @@ static enum sf_err start_store(struct sf_server *server, struct sf_diag *diag)
     sf_datadir_path(server->dir, "store", path, sizeof(path));
     enum sf_err err = sf_embedded_store_open(path, diag, &server->store);
 
-    if (err == SF_OK)
-        err = sf_store_probe(server->store, NULL, diag);
+    if (err != SF_OK)
+        return err;
+    server->store = sf_metered_store_new(server->store, server->metrics, server->clock);
+    err = sf_store_probe(server->store, NULL, diag);
     if (err != SF_OK)
         return err;
     struct sf_store_identity_options options = {
@@ -443,7 +446,8 @@ void sf_server_stop(struct sf_server *server)
     sf_admin_stop(server->admin);
     sf_keyring_destroy(server->keyring);
     sf_metrics_destroy(server->metrics);
-    SF_LOG(INFO, "server_stopped", SF_KV_STR("owner_id", server->owner_id));
+    if (server->dir != NULL) /* else the start ended before server_starting */
+        SF_LOG(INFO, "server_stopped", SF_KV_STR("owner_id", server->owner_id));
     sf_datadir_close(server->dir);
     (void)pthread_mutex_destroy(&server->health_mu);
     free(server->heartbeats);

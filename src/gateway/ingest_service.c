@@ -535,6 +535,8 @@ struct sf_ingest *sf_ingest_new(const struct sf_ingest_deps *deps)
         link->ingest = ingest;
         link->loop = deps->loops[i];
         link->tso = sf_tso_batcher_new(deps->tso, link->loop);
+        if (deps->metrics != NULL)
+            sf_tso_batcher_meter(link->tso, deps->metrics, deps->clock);
         link->inflight = sf_map_new();
         link->collections = sf_map_new();
     }
