@@ -5,6 +5,10 @@
  * millisecond's logical part is used up the count runs on into the next millisecond, which is then
  * ahead of the clock until the clock catches up.
  *
+ * While the clock lies behind (it was set back, or an earlier oracle reserved ahead) timestamps go
+ * on at half the pace of the time that passes: whoever waits until they pass a bound waits a second
+ * and not until the clock is there again, and the clock still catches up.
+ *
  * One operation on the window at a time:
  *
  *   IDLE --window is needed--> SWAPPING --ok--> IDLE
@@ -51,6 +55,8 @@ struct oracle {
     bool jump_logged;            /* the clock's present jump was reported */
     unsigned fruitless;          /* swaps in a row that moved nothing */
     uint64_t next;               /* next timestamp to give out */
+    uint64_t lead;               /* timestamp from which on the clock may lie behind */
+    int64_t lead_mono_ms;        /* monotonic clock then */
     uint64_t end;                /* end of the window that is known to stand */
     int64_t end_unix_ms;         /* wall clock when it was reserved */
     int64_t end_mono_ms;         /* monotonic clock then */
@@ -212,13 +218,27 @@ static void stop_for_good(struct oracle *o, const char *why)
     fail_waiting(o);
 }
 
+/* From here on the clock may lie behind. */
+static void take_lead(struct oracle *o)
+{
+    o->lead = o->next;
+    o->lead_mono_ms = sf_clock_mono_ms(o->options.clock);
+}
+
 /* Follows the clock; never back. */
 static void follow_clock(struct oracle *o)
 {
-    if (SF_MUTANT(tso_follow_clock_back))
-        o->next = clock_ts(o);
-    else
-        o->next = max_u64(o->next, clock_ts(o));
+    uint64_t clock = clock_ts(o);
+
+    if (SF_MUTANT(tso_follow_clock_back)) {
+        o->next = clock;
+    } else if (clock >= o->next) {
+        o->next = clock;
+        take_lead(o);
+    } else {
+        int64_t passed_ms = sf_clock_mono_ms(o->options.clock) - o->lead_mono_ms;
+        o->next = max_u64(o->next, o->lead + sf_tso_from_ms((uint64_t)passed_ms / 2).v);
+    }
 }
 
 static bool fits(const struct oracle *o, uint32_t count)
@@ -453,6 +473,7 @@ enum sf_err sf_oracle_open(const struct sf_oracle_options *options, struct sf_sc
         oracle_free(o);
         return err;
     }
+    take_lead(o);
     *out_source = &o->base;
     return SF_OK;
 }

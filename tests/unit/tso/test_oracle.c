@@ -230,6 +230,23 @@ static void test_monotonic_over_clock_steps_back(void **state)
     sf_tso_source_destroy(source);
 }
 
+/* A clock set back by an hour: who waits for a timestamp half a second ahead waits a second, and
+ * after two hours the clock is there again. */
+static void test_goes_on_while_the_clock_lies_behind(void **state)
+{
+    struct sf_tso_source *source = open_oracle();
+
+    (void)state;
+    assert_true(get(source, 1) == (uint64_t)START_MS << 18);
+    hand_clock.unix_ms -= 3600000;
+    sf_clock_manual_advance(&hand_clock, 1000);
+    assert_true(get(source, 1) == (uint64_t)(START_MS + 500) << 18);
+    sf_clock_manual_advance(&hand_clock, 2 * 3600000 - 1000);
+    assert_true(get(source, 1) == (uint64_t)(START_MS + 3600000) << 18);
+    assert_true(hand_clock.unix_ms == START_MS + 3600000);
+    sf_tso_source_destroy(source);
+}
+
 /* One millisecond holds 2^18 timestamps; a burst beyond runs on into the next ones. */
 static void test_more_than_a_millisecond_holds(void **state)
 {
@@ -489,6 +506,7 @@ int main(void)
         ORACLE(test_window_stands_before_it_is_used),
         ORACLE(test_monotonic_over_restart),
         ORACLE(test_monotonic_over_clock_steps_back),
+        ORACLE(test_goes_on_while_the_clock_lies_behind),
         ORACLE(test_more_than_a_millisecond_holds),
         ORACLE(test_window_moves_with_use),
         ORACLE(test_day_jump_needs_consent),
