@@ -123,6 +123,8 @@ static void take_allocation(struct all_model *m, const PB(AllocatorReplaySuccess
             sim_violation(m->sim, "%s realized %" PRIu64 ", which no state covers", op->key, id);
         if (op->items[i] != ALL_ISSUE && op->items[i] != id)
             sim_violation(m->sim, "%s asked for another id", op->key);
+        if (object->realized_doc_ids[i]->allocator_issued != (op->items[i] == ALL_ISSUE))
+            sim_violation(m->sim, "%s: who chose %" PRIu64 " is told wrongly", op->key, id);
         if (i > 0 && id <= last)
             sim_violation(m->sim, "%s realized ids out of order", op->key);
         last = id;
@@ -482,6 +484,7 @@ struct rows {
     unsigned collection;
     const struct lineage *lineage;
     size_t seen[ALL_OPS]; /* rows found, by batch; the hot document apart */
+    uint64_t hot_ts;      /* at which the hot document was written last; 0 = it is not there */
 };
 
 static unsigned batch_of_slice(const struct all_model *m, const char *batch_id)
@@ -524,7 +527,9 @@ static bool on_row(void *user, const struct sf_row *row)
         if (!sf_view_equal(row->body, sf_view_str(wanted[i].body)))
             sim_violation(m->sim, "document %" PRIu64 " of %s has another body", row->doc_id.v,
                           m->ops[index].key);
-        if (row->doc_id.v != ALL_HOT_ID)
+        if (row->doc_id.v == ALL_HOT_ID)
+            rows->hot_ts = row->commit_ts.v;
+        else
             rows->seen[index]++;
         return true;
     }
@@ -542,7 +547,7 @@ static size_t rows_of_slice(const struct all_op *op, uint32_t ordinal)
 }
 
 /* The document that many write is the newest one's. */
-static void check_hot(struct all_model *m, unsigned c, const struct lineage *l)
+static void check_hot(struct all_model *m, unsigned c, const struct lineage *l, uint64_t shown)
 {
     uint64_t newest = 0;
 
@@ -551,6 +556,10 @@ static void check_hot(struct all_model *m, unsigned c, const struct lineage *l)
         if (op->alloc < 0 && l->slices[i]->slice_ordinal == 0)
             newest = l->slices[i]->commit_ts;
     }
+    if (shown != newest)
+        sim_violation(m->sim,
+                      "collection %u shows a document of %" PRIu64 ", the newest is of %" PRIu64, c,
+                      shown, newest);
     for (unsigned i = ALL_FIRST_INDEX; i < ALL_FIRST_NEXT; i++)
         if (m->ops[i].collection == c && m->answers[i].durable &&
             m->answers[i].slices[0].commit_ts > newest)
@@ -581,7 +590,7 @@ static void check_rows(struct all_model *m, unsigned c)
         if (rows.seen[i] != wanted[i])
             sim_violation(m->sim, "%s shows %zu rows of %zu", m->ops[i].key, rows.seen[i],
                           wanted[i]);
-    check_hot(m, c, &l);
+    check_hot(m, c, &l, rows.hot_ts);
     sf_chain_fini(&l.chain);
 }
 

@@ -364,6 +364,8 @@ static void run_all(struct sim *sim)
     options.chaos.max_kills = 3;
     options.chaos.max_pause_ms = 2000;
     options.chaos.interval_ms = 1200;
+    if (sf_rng_below(sim_rng(sim), 2) == 0)
+        options.max_skew_ms = 4 * 60 * 1000;
     bool calm_start = sf_rng_below(sim_rng(sim), 3) != 0;
     struct sim_options calm = options;
     calm.rates = (struct sf_fault_rates){0};
@@ -401,7 +403,15 @@ static void run_all(struct sim *sim)
 
 int main(int argc, char **argv)
 {
-    static const struct sim_scenario scenarios[] = {{.name = "all", .area = NULL, .run = run_all}};
+    static const char *const proves[] = {"CCS-1-02",     "CCS-3.3-07",
+                                         "CCS-4.3-01",   "CCS-4.3-06",
+                                         "ALLOC-2.1-03", "ALLOC-2.1-04",
+                                         "ALLOC-5.1-05", "ALLOC-5.1-06",
+                                         "ALLOC-5.2-04", "ALLOC-5.3-05",
+                                         "COORD-3-15",   "COORD-4.3-11",
+                                         "COORD-7.2-06", NULL};
+    static const struct sim_scenario scenarios[] = {
+        {.name = "all", .area = NULL, .run = run_all, .proves = proves}};
 
     sf_log_set_fd(-1);
     enum sf_err err = sf_pbjson_register(
