@@ -509,6 +509,10 @@ enum sf_err sf_catalog_project_watermark(struct sf_catalog *catalog, struct sf_s
 enum sf_err sf_catalog_project_owner(struct sf_catalog *catalog, struct sf_sql_conn *conn,
                                      bool create, uint64_t watermark, struct sf_diag *diag);
 
+/* Owner epoch of a rebuild under way, 0 = none. */
+enum sf_err sf_catalog_sql_claim(struct sf_sql_conn *conn, struct sf_diag *diag,
+                                 uint64_t *out_epoch);
+
 /* Claims a lost projection for a rebuild under this owner's epoch and forgets every row.
  * SF_ERR_DEPOSED when a newer owner claimed or has it, unless its rows are `foreign`: of another
  * chain. */

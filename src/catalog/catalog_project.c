@@ -128,8 +128,8 @@ enum sf_err sf_catalog_project_owner(struct sf_catalog *catalog, struct sf_sql_c
 /* Row of a rebuild under way; never a lane shard. */
 #define CLAIM_SHARD (-1)
 
-/* Epoch of the claim, 0 = none. */
-static enum sf_err read_claim(struct sf_sql_conn *conn, struct sf_diag *diag, uint64_t *out_epoch)
+enum sf_err sf_catalog_sql_claim(struct sf_sql_conn *conn, struct sf_diag *diag,
+                                 uint64_t *out_epoch)
 {
     struct sf_sql_stmt *stmt;
     bool row;
@@ -150,7 +150,7 @@ enum sf_err sf_catalog_project_claim(struct sf_catalog *catalog, struct sf_sql_c
                                      bool foreign, struct sf_diag *diag)
 {
     uint64_t claim, count, low, high;
-    enum sf_err err = read_claim(conn, diag, &claim);
+    enum sf_err err = sf_catalog_sql_claim(conn, diag, &claim);
     if (err == SF_OK)
         err = sf_catalog_sql_shards(conn, diag, &count, &low, &high);
     if (err != SF_OK)
@@ -182,7 +182,7 @@ enum sf_err sf_catalog_project_claimed(struct sf_catalog *catalog, struct sf_sql
                                        struct sf_diag *diag)
 {
     uint64_t claim;
-    enum sf_err err = read_claim(conn, diag, &claim);
+    enum sf_err err = sf_catalog_sql_claim(conn, diag, &claim);
     if (err == SF_OK && claim != catalog->owner_epoch)
         err = sf_diag_set(diag, SF_ERR_DEPOSED, "another owner rebuilds the projection");
     return err;

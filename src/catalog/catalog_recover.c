@@ -15,6 +15,8 @@
 
 #define DEFAULT_LANE_SHARDS 64
 #define MAX_LANE_SHARDS     1024
+#define REBUILD_WAITS       10
+#define REBUILD_PAUSE       7 /* as the seventh try of a put: half a second or so */
 
 struct recovery {
     struct sf_catalog *catalog;
@@ -492,6 +494,25 @@ static enum sf_err end_rows(struct recovery *r, struct sf_sql_conn *conn, void *
     return err;
 }
 
+/* Somebody rebuilds the projection: to start now would end that rebuild, and starts that end each
+ * other's would never come through. Waits a while for it; a dead one's claim is no reason to wait
+ * for ever. */
+static enum sf_err wait_for_rebuild(struct recovery *r)
+{
+    enum sf_err err = SF_OK;
+    uint64_t claim = 1;
+    if (r->catalog->deps.loop == NULL || r->catalog->deps.store->exclusive)
+        return SF_OK; /* an exclusive store has no other owner: the claim is a dead one's */
+    for (unsigned tries = 0; tries < REBUILD_WAITS && claim != 0 && err == SF_OK; tries++) {
+        if (tries != 0)
+            sf_catalog_pause(r->catalog, r->sched, REBUILD_PAUSE);
+        struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_READ);
+        err = sf_catalog_sql_claim(conn, r->diag, &claim);
+        sf_sql_release(conn);
+    }
+    return err;
+}
+
 /* Is the projection there, of this store, and not behind the boundary? */
 static enum sf_err look_at_projection(struct recovery *r)
 {
@@ -508,6 +529,8 @@ static enum sf_err recover(struct recovery *r)
 {
     struct sf_catalog *catalog = r->catalog;
     enum sf_err err = read_boundary(r);
+    if (err == SF_OK)
+        err = wait_for_rebuild(r);
     if (err == SF_OK)
         err = look_at_projection(r);
     if (err == SF_OK)

@@ -356,6 +356,7 @@ void read_admission(struct client *c)
     SF_PB(GetCollectionAdmissionStateRequest) get;
     SF_PB(CollectionRef) ref;
     uint64_t version = w->schema_acked;
+    uint64_t binding = w->binding_seen;
     uint64_t before = w->sync_rank;
     if (w->shared_collection == 0)
         return;
@@ -371,6 +372,11 @@ void read_admission(struct client *c)
     if (active < version)
         sim_violation(w->sim, "admission shows schema %" PRIu64 ", acknowledged was %" PRIu64,
                       active, version);
+    if (state->collection_name_binding_revision < binding)
+        sim_violation(w->sim, "binding revision %" PRIu64 " after %" PRIu64,
+                      state->collection_name_binding_revision, binding);
+    if (state->collection_name_binding_revision > w->binding_seen)
+        w->binding_seen = state->collection_name_binding_revision;
     if ((before & 3) == 1 && !w->drift_sent && ready < before / 4)
         sim_violation(w->sim, "admission shows READY %" PRIu64 ", told was %" PRIu64, ready,
                       before / 4);

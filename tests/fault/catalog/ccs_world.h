@@ -54,6 +54,7 @@ struct world {
     bool drift_sent;             /* version 2 may stop serving */
     bool repair_sent;            /* the last signal, which nobody repeats, is on its way */
     uint64_t schema_acked;       /* highest schema version acknowledged */
+    uint64_t binding_seen;       /* highest binding revision that anybody was told */
     struct sf_buf answers;       /* of the contenders, before the rebuild */
 };
 

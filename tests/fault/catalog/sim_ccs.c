@@ -117,6 +117,46 @@ static void run_with(struct sim *sim, const struct sim_options *options)
     world_destroy(w);
 }
 
+/* The projection is lost, whole or in part, while owners come and go. */
+static void lose_projection(struct world *w, const char *sql)
+{
+    struct sf_diag diag;
+    sim_node_kill(w->nodes[0]);
+    sim_node_kill(w->nodes[1]);
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
+    enum sf_err err = sf_sql_exec(conn, sql, &diag);
+    SF_ASSERT(err == SF_OK);
+    sf_sql_release(conn);
+    sim_trace(w->sim, "projection lost: %s", sql);
+}
+
+static void run_lost(struct sim *sim)
+{
+    struct sim_options options = sim_default_options();
+    struct client clients[CLIENTS];
+    options.max_restart_ms = 300;
+    struct world *w = world_new(sim, &options);
+    w->nodes[0] = sim_node_new(sim, "a", &w->service);
+    w->nodes[1] = sim_node_new(sim, "b", &w->service);
+    struct sim_process *process = sim_process_new(sim, "clients");
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        clients[i] = (struct client){.w = w, .id = i};
+        sim_spawn(process, run_client, &clients[i]);
+    }
+    sim_run_for(sim, 2500);
+    lose_projection(w, "DELETE FROM catalog_lane_shards;");
+    sim_run_for(sim, 2500);
+    lose_projection(w, "DELETE FROM catalog_lane_shards; DELETE FROM namespaces;"
+                       "DELETE FROM collections; DELETE FROM catalog_replay_index;"
+                       "DELETE FROM schema_generations; DELETE FROM collection_statistics_heads;");
+    sim_run_for(sim, 2500);
+    sim_settle(sim);
+    sim_node_kill(w->nodes[0]);
+    sim_run_until(sim, all_done, w, 300000, "every key is answered");
+    check_end(w, process);
+    world_destroy(w);
+}
+
 static void run_ccs(struct sim *sim)
 {
     struct sim_options options = sim_default_options();
@@ -148,11 +188,12 @@ int main(int argc, char **argv)
                                          "CCS-4.4-15", "CCS-4.4-16", "CCS-8-08",   NULL};
     struct sim_scenario scenarios[8] = {
         {.name = "ccs", .area = "ccs", .run = run_ccs, .proves = proves},
-        {.name = "ccs_doubt", .area = "ccs", .run = run_doubt}};
-    SF_ASSERT(2 + ccs_script_count <= SF_ARRAY_LEN(scenarios));
-    memcpy(scenarios + 2, ccs_scripts, ccs_script_count * sizeof(scenarios[0]));
+        {.name = "ccs_doubt", .area = "ccs", .run = run_doubt},
+        {.name = "ccs_lost", .area = "ccs", .run = run_lost}};
+    SF_ASSERT(3 + ccs_script_count <= SF_ARRAY_LEN(scenarios));
+    memcpy(scenarios + 3, ccs_scripts, ccs_script_count * sizeof(scenarios[0]));
     enum sf_err err = sf_pbjson_register(
         sf_view_bytes(sf_contract_descriptor_set, sf_contract_descriptor_set_size));
     SF_ASSERT(err == SF_OK);
-    return sim_main(argc, argv, scenarios, 2 + ccs_script_count);
+    return sim_main(argc, argv, scenarios, 3 + ccs_script_count);
 }
