@@ -171,6 +171,14 @@ static void on_served(void *ctx, const char *owner)
     all_model_served(w->model, owner);
 }
 
+static void end_node(struct world *w, unsigned i)
+{
+    if (draw(w, 2) == 0)
+        sim_node_kill(w->cluster.nodes[i]);
+    else
+        sim_node_stop(w->cluster.nodes[i]);
+}
+
 /* A process that finds itself deposed ends; the next one claims everything. Once things settle only
  * the first node does: leadership leaves one. */
 static void supervise(struct sim_process *process, void *arg)
@@ -183,13 +191,15 @@ static void supervise(struct sim_process *process, void *arg)
             struct all_node *node = sim_node_service(w->cluster.nodes[i], &life);
             if (node == NULL || node->stopping || !all_node_is_deposed(node)) {
                 w->deposed_at_ms[i] = 0;
+                if (node != NULL && !w->cluster.settled && draw(w, 60) == 0)
+                    sim_node_stop(w->cluster.nodes[i]); /* an operator restarts it */
                 continue;
             }
             int64_t now = sim_now_ms(w->cluster.sim);
             if (w->deposed_at_ms[i] == 0)
                 w->deposed_at_ms[i] = now + 50 + (int64_t)draw(w, 900);
             else if (now >= w->deposed_at_ms[i] && (i == 0 || !w->cluster.settled))
-                sim_node_kill(w->cluster.nodes[i]);
+                end_node(w, i);
         }
         sim_sleep(process, 100);
     }

@@ -190,6 +190,10 @@ bool sim_node_is_current(const struct sim_node *node, uint64_t life);
 /* Kills the node's process, if any; the next one starts after a while. */
 void sim_node_kill(struct sim_node *node);
 
+/* Asks the node's running service to stop in good order (sim_service.stop on a live process); the
+ * next process starts after a while. */
+void sim_node_stop(struct sim_node *node);
+
 /* Stops every node for good (as tasks of theirs) and frees their processes; before the end of the
  * scenario. */
 void sim_stop_nodes(struct sim *sim);

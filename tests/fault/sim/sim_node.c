@@ -70,8 +70,9 @@ static void tick_starting(struct sim_node *node)
 
 static void tick_up(struct sim_node *node)
 {
-    if (!node->process->dead && !node->stop_for_good)
+    if (!node->process->dead && !node->stop_for_good && !node->stop_wanted)
         return;
+    node->stop_wanted = false;
     node->stopping_done = false;
     move(node, NODE_STOPPING);
     sim_spawn(node->process, stop_task, node);
@@ -217,6 +218,14 @@ void sim_node_kill(struct sim_node *node)
 {
     if (node->process != NULL)
         sim_process_kill(node->process);
+}
+
+void sim_node_stop(struct sim_node *node)
+{
+    if (node->state != NODE_UP)
+        return;
+    sim_trace(node->sim, "%s stops in good order", node->process->name);
+    node->stop_wanted = true;
 }
 
 void sim_stop_nodes(struct sim *sim)

@@ -96,6 +96,7 @@ struct sim_node {
     bool starting_done;          /* the start task ended */
     bool stopping_done;          /* the stop task ended */
     bool stop_for_good;          /* it is not started again */
+    bool stop_wanted;            /* in good order, by sim_node_stop */
     int64_t restart_at_ms;       /* while down */
     int64_t since_ms;            /* of the present state, to find what hangs */
 };
