@@ -126,9 +126,10 @@
 #define SF_LIMIT_ES_PLAN_BYTES   (4u << 20)
 #define SF_LIMIT_ES_NAME_CACHE   4096 /* resolved index names */
 
-/* Publishing: memory that one walk of a committed lineage may take; slices of one manifest. */
+/* Publishing: memory that one walk of a committed lineage may take; slices of one manifest, so that
+ * building it does not hold a reactor for long. */
 #define SF_LIMIT_MANIFEST_CHAIN_BYTES (1u << 30)
-#define SF_LIMIT_MANIFEST_SLICES      4096
+#define SF_LIMIT_MANIFEST_SLICES      1024
 /* Commit: one decoded WAL chunk in recovery. */
 #define SF_LIMIT_WAL_CHUNK_ARENA_BYTES (256u << 20)
 /* Commit: intents (no rows) of one shard that recovery may hold. */

@@ -548,7 +548,7 @@ void sf_manifest_plan_build(struct sf_manifest_plan *plan, const struct sf_manif
     struct entry_walk walk = {NULL, ready->first, taken};
     plan->version = inputs->version;
     plan->is_base = state->version == 0 || state->deltas + 1 >= inputs->base_interval ||
-                    held >= 8 * (size_t)inputs->list_entries;
+                    held >= 2 * (size_t)inputs->list_entries;
     plan_numbers(plan, state, ready, taken, &inputs->frontier);
     if (plan->is_base) {
         walk.at = state->tail.first;

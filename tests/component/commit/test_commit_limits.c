@@ -2,7 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/limits.h"
 #include "component/commit/commit_world.h"
+#include "publish/keys.h"
+#include "searchfabric/v1/durable.pb-c.h"
 
 #define DURABLE       SEARCHFABRIC__V1__BATCH_GATE__BATCH_GATE_DURABLE
 #define REFUSED(name) SEARCHFABRIC__V1__BATCH_REFUSAL__BATCH_REFUSAL_##name
@@ -323,6 +326,53 @@ static void test_oracle_demand_gathers(void **state)
     world_free(w);
 }
 
+/* More ready slices than one manifest takes: the first publish of them promises nothing that it
+ * does not hold. */
+static void test_publish_in_parts(void **state)
+{
+    enum { N = SF_LIMIT_MANIFEST_SLICES + 300 };
+    struct world *w = world_new();
+    struct sf_arena *arena = sf_arena_new(64u << 20);
+    struct entry entry = {.doc_id = 1, .body = "x"};
+    struct sf_rows_head head;
+    struct sf_commit_stats stats = {0};
+    ProtobufCMessage *message = NULL;
+    struct sf_buf key = {0};
+    uint64_t last = 0;
+    (void)state;
+    assert_int_equal(world_open(w), SF_OK);
+    gate_store_hold(w->gate, "manifest_v");
+    for (unsigned i = 0; i <= N; i++) {
+        char batch[16];
+        snprintf(batch, sizeof(batch), "b%u", i);
+        uint64_t id = world_submit(
+            w, &(struct batch_spec){
+                   .collection_id = 1, .batch_id = batch, .entries = &entry, .count = 1});
+        last = world_wait(w, id).commit_ts[0];
+        if (i == 0)
+            gate_store_wait_held(w->gate, 1); /* the publish of the first alone is under way */
+    }
+    sf_commit_stats_get(w->commit, &stats);
+    assert_int_equal(stats.unpublished, N + 1);
+    gate_store_hold(w->gate, NULL);
+    world_settle(w);
+    assert_int_equal(world_rows(w, 1, NULL, &head), 1);
+    assert_int_equal(head.slices, N + 1);
+    assert_int_equal(head.manifest_version, 3);
+    assert_true(head.safe_ts.v == last);
+    sf_manifest_key(&key, (struct sf_collection_ref){{7}, {1}}, 2);
+    assert_int_equal(sf_durable_read_wait(w->memory, NULL, sf_buf_view(&key),
+                                          &searchfabric__v1__collection_manifest_object__descriptor,
+                                          arena, NULL, &message, NULL),
+                     SF_OK);
+    const Searchfabric__V1__CollectionManifestObject *second = (const void *)message;
+    assert_true(second->safe_ts == last - 300); /* timestamps of this oracle are dense */
+    assert_true(second->watermarks->applied_ts_metadata_search == last - 300);
+    sf_buf_fini(&key);
+    sf_arena_destroy(arena);
+    world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_eviction),
         cmocka_unit_test(test_idle_costs_nothing),
         cmocka_unit_test(test_oracle_demand_gathers),
+        cmocka_unit_test(test_publish_in_parts),
     };
     return SF_RUN_TESTS("commit_limits", tests);
 }
