@@ -75,6 +75,12 @@ static void fail(struct sf_worker_status *status, const char *detail)
     status->detail = detail;
 }
 
+static void look_tso(struct sf_server *server, struct sf_worker_status *status)
+{
+    if (status->state == SF_WORKER_SERVING && !sf_oracle_is_serving(server->tso))
+        fail(status, "another oracle took the timestamp window over; restart this process");
+}
+
 static void look_catalog(struct sf_server *server, struct sf_worker_status *status)
 {
     struct sf_catalog_stats stats;
@@ -148,6 +154,7 @@ bool sf_workers_look(struct sf_server *server, struct sf_worker_status *out)
         out[i].detail = "";
         out[i].state = server->states[i];
     }
+    look_tso(server, &out[SF_WORKER_TSO]);
     look_catalog(server, &out[SF_WORKER_CCS]);
     look_allocator(server, &out[SF_WORKER_ALLOCATOR]);
     look_commit(server, &out[SF_WORKER_COORDINATOR]);

@@ -437,6 +437,7 @@ void sf_server_stop(struct sf_server *server)
     sf_pool_destroy(server->pool);
     sf_ingest_destroy(server->ingest);
     sf_allocator_destroy(server->allocator);
+    sf_worker_set(server, SF_WORKER_TSO, SF_WORKER_DRAINING); /* no look at it from here on */
     sf_tso_source_destroy(server->tso);
     sf_sql_close(server->sql);
     sf_heartbeats_stop(server);
