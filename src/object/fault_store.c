@@ -602,11 +602,6 @@ void sf_fault_store_crash(struct sf_store *handle)
     }
 }
 
-bool sf_fault_store_is_dead(const struct sf_store *handle)
-{
-    return handle_of(handle)->dead;
-}
-
 size_t sf_fault_store_pending(const struct sf_store *handle)
 {
     const struct handle *h = handle_of(handle);
@@ -646,13 +641,4 @@ void sf_fault_store_set_rates(struct sf_fault_store *fault, const struct sf_faul
 struct sf_fault_counts sf_fault_store_counts(const struct sf_fault_store *fault)
 {
     return fault->counts;
-}
-
-size_t sf_fault_store_in_flight(const struct sf_fault_store *fault)
-{
-    size_t count = 0;
-
-    for (const struct wire *w = fault->wires; w != NULL; w = w->next)
-        count += sf_timer_active(&w->apply_timer);
-    return count;
 }

@@ -77,9 +77,6 @@ struct sf_store *sf_fault_store_handle_new(struct sf_fault_store *fault, void *p
  * or answers counts. On the loop. */
 void sf_fault_store_crash(struct sf_store *handle);
 
-/* True once the handle's process is dead. */
-bool sf_fault_store_is_dead(const struct sf_store *handle);
-
 /* Calls under way through `handle`. */
 size_t sf_fault_store_pending(const struct sf_store *handle);
 
@@ -88,8 +85,5 @@ void sf_fault_store_set_rates(struct sf_fault_store *fault, const struct sf_faul
 
 /* What went over the wire so far. On the loop. */
 struct sf_fault_counts sf_fault_store_counts(const struct sf_fault_store *fault);
-
-/* Requests that may still change the backend. */
-size_t sf_fault_store_in_flight(const struct sf_fault_store *fault);
 
 #endif
