@@ -233,6 +233,27 @@ void all_node_call_ended(struct all_node *node)
         sf_waiter_wake(node->idle);
 }
 
+struct turn {
+    struct sf_task task;
+    struct sf_waiter waiter;
+};
+
+static void on_turn(struct sf_task *task)
+{
+    sf_waiter_wake(&SF_CONTAINER_OF(task, struct turn, task)->waiter);
+}
+
+/* Waits until the loop has run what was posted to it before. */
+static void let_loop_turn(struct sim_process *process, unsigned index)
+{
+    struct turn turn = {.task.run = on_turn};
+
+    sf_waiter_init(&turn.waiter, sim_process_sched(process));
+    sf_loop_post(sim_process_loop(process, index), &turn.task);
+    sf_waiter_wait(&turn.waiter);
+    sf_waiter_fini(&turn.waiter);
+}
+
 void all_node_stop(struct sim_process *process, void *service, void *ctx)
 {
     struct all_node *node = service;
@@ -246,6 +267,8 @@ void all_node_stop(struct sim_process *process, void *service, void *ctx)
     if (node->in_flight > 0)
         sf_waiter_wait(&waiter);
     sf_waiter_fini(&waiter);
+    let_loop_turn(process, 0); /* the gateway has heard that its calls ended */
+    let_loop_turn(process, 1);
     sf_channel_destroy(node->ingest_channel);
     sf_channel_destroy(node->commit_channel);
     sf_channel_destroy(node->allocator_channel);
