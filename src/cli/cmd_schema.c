@@ -48,6 +48,36 @@ static bool read_file(const char *path, struct sf_buf *out)
     return ok;
 }
 
+/* The first message in `message` that holds a member its type does not know, or NULL. What the
+ * codec keeps for newer writers is a slip of the pen in a file that a person wrote. */
+static const ProtobufCMessage *find_unknown(const ProtobufCMessage *message)
+{
+    const ProtobufCMessageDescriptor *type = message->descriptor;
+
+    if (message->n_unknown_fields > 0)
+        return message;
+    for (unsigned i = 0; i < type->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &type->fields[i];
+        const char *at = (const char *)message + field->offset;
+        const char *quantifier = (const char *)message + field->quantifier_offset;
+        bool repeated = field->label == PROTOBUF_C_LABEL_REPEATED;
+        bool oneof = (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) != 0;
+        if (field->type != PROTOBUF_C_TYPE_MESSAGE ||
+            (oneof && *(const uint32_t *)(const void *)quantifier != field->id))
+            continue;
+        size_t count = repeated ? *(const size_t *)(const void *)quantifier : 1;
+        const ProtobufCMessage *const *items = (const void *)at;
+        if (repeated)
+            items = *(const ProtobufCMessage *const *const *)(const void *)at;
+        for (size_t k = 0; k < count; k++) {
+            const ProtobufCMessage *found = items[k] == NULL ? NULL : find_unknown(items[k]);
+            if (found != NULL)
+                return found;
+        }
+    }
+    return NULL;
+}
+
 static int load_definition(struct sf_cli *cli, const char *path,
                            Searchfabric__V1__CollectionSchemaDefinition **out)
 {
@@ -66,6 +96,10 @@ static int load_definition(struct sf_cli *cli, const char *path,
         (void)sf_cli_fail(cli, path == NULL ? "default schema" : path);
         return SF_CLI_USAGE;
     }
+    const ProtobufCMessage *odd = find_unknown(message);
+    if (odd != NULL)
+        return sf_cli_usage("%s: unknown member in a message of type %s", path,
+                            odd->descriptor->short_name);
     *out = (Searchfabric__V1__CollectionSchemaDefinition *)message;
     return SF_CLI_OK;
 }
