@@ -37,7 +37,7 @@ struct chunk {
     size_t size;        /* bytes of data */
     size_t used;        /* bytes handed out of data */
     size_t pad;         /* keeps data aligned */
-    uint8_t data[];
+    uint8_t data[];     /* handed out from the front */
 };
 
 _Static_assert(sizeof(struct chunk) % ARENA_ALIGN == 0, "chunk data must be aligned");

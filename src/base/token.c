@@ -54,7 +54,7 @@ struct sf_keyring {
 /* The file as libcyaml reads it. */
 struct key_file_entry {
     char *id;                      /* owned: key_id */
-    char *secret;                  /* owned: base64 of the key */
+    char *secret;                  /* owned: 64 hex digits */
     enum key_state state;          /* signing, overlap or retired */
     int64_t *verify_until_unix_ms; /* NULL when absent */
 };

@@ -20,11 +20,11 @@ struct sf_receipt_item {
 
 /* What the allocator attests. All text is borrowed for the call and NUL-terminated. */
 struct sf_receipt_facts {
-    const char *identity_hash_hex; /* SHA-256 hex of the authenticated identity */
-    const char *client_id;         /* as sent to AllocateIds */
-    Searchfabric__V1__ClientKind client_kind;
-    struct sf_collection_ref collection; /* the exact lineage */
-    Searchfabric__V1__IdAllocationRouteIntent route_intent;
+    const char *identity_hash_hex;            /* SHA-256 hex of the authenticated identity */
+    const char *client_id;                    /* as sent to AllocateIds */
+    Searchfabric__V1__ClientKind client_kind; /* of the caller */
+    struct sf_collection_ref collection;      /* the exact lineage */
+    Searchfabric__V1__IdAllocationRouteIntent route_intent; /* CREATE_INSERT */
     const char *transport_lookup_key;    /* name of the allocation, 64 hex digits */
     const char *payload_fingerprint;     /* of its canonical payload, 64 hex digits */
     const struct sf_receipt_item *items; /* every realized item, in order */

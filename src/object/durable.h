@@ -15,8 +15,8 @@
  * seed. */
 #define SF_ATTEMPT_ID_BYTES 48
 struct sf_attempts {
-    char process[24]; /* hex of 8 random bytes, NUL-terminated; immutable */
-    _Atomic uint64_t counter;
+    char process[24];         /* hex of 8 random bytes, NUL-terminated; immutable */
+    _Atomic uint64_t counter; /* ids given out */
 };
 void sf_attempts_init(struct sf_attempts *attempts, uint64_t process_random);
 void sf_attempts_next(struct sf_attempts *attempts, char out_id[SF_ATTEMPT_ID_BYTES]);

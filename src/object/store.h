@@ -94,8 +94,9 @@ struct sf_store_vtable {
     enum sf_err (*list)(struct sf_store *store, struct sf_sched *sched, struct sf_view prefix,
                         struct sf_view start_after, size_t limit, struct sf_arena *arena,
                         struct sf_list_entry **out_entries, size_t *out_count);
-    enum sf_err (*remove)(struct sf_store *store, struct sf_sched *sched, struct sf_view key);
-    void (*destroy)(struct sf_store *store); /* sf_store_destroy */
+    enum sf_err (*remove)(struct sf_store *store, struct sf_sched *sched,
+                          struct sf_view key); /* sf_store_remove_wait */
+    void (*destroy)(struct sf_store *store);   /* sf_store_destroy */
 };
 
 struct sf_store {
