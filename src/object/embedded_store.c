@@ -583,6 +583,9 @@ uint64_t sf_embedded_store_syncs(const struct sf_store *store)
     return atomic_load_explicit(&s->syncs, memory_order_relaxed);
 }
 
+/* Level of RocksDB's own log at which it stays empty. */
+#define INFO_LOG_SILENT 4
+
 static rocksdb_options_t *db_options(void)
 {
     rocksdb_options_t *options = rocksdb_options_create();
@@ -594,7 +597,15 @@ static rocksdb_options_t *db_options(void)
     rocksdb_options_set_block_based_table_factory(options, table);
     rocksdb_block_based_options_destroy(table);
     rocksdb_options_set_create_if_missing(options, 1);
-    rocksdb_options_set_wal_recovery_mode(options, rocksdb_point_in_time_recovery);
+    /* A crash cuts the log's end, which nobody was told of. Damage before the end would take what
+     * was acknowledged with it: refused, never passed over. */
+    rocksdb_options_set_wal_recovery_mode(options,
+                                          rocksdb_tolerate_corrupted_tail_records_recovery);
+    /* A second line of RocksDB's own log that cannot be written ends the process (an assertion of
+     * its file writer): on a full disk nothing may be said there. Errors come back from the calls.
+     */
+    rocksdb_options_set_info_log_level(options, INFO_LOG_SILENT);
+    rocksdb_options_set_stats_dump_period_sec(options, 0);
     rocksdb_options_set_compression(options, rocksdb_lz4_compression);
     rocksdb_options_set_write_buffer_size(options, (size_t)64 << 20);
     rocksdb_options_set_recycle_log_file_num(options, 0);
