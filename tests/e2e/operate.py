@@ -633,6 +633,49 @@ def test_sfctl_data():
     assert probe.returncode == 0, probe
 
 
+def test_sfctl_json_is_json():
+    """Every line of every command's --json is one JSON value, whatever stands in keys, documents and objects."""
+    name = fresh("json")
+    path = f"demo/{name}"
+    file = SERVER.folder / "json.ndjson"
+    file.write_bytes(b'{"quote":"\\"","text":"\xc3\xbc"}\n{"a" : 1 }\n')
+    commands = [("collection", "create", path), ("schema", "list", "demo"), ("schema", "create", path), ("schema", "get", path),
+                ("schema", "report-ready", path), ("schema", "list", "demo"), ("namespace", "list"), ("namespace", "get", "demo"),
+                ("collection", "list", "demo"), ("collection", "get", path), ("alloc", path, "--issue", "1"),
+                ("--key", fresh() + 'a"b', "load", str(file), "--index", name, "--es", f"127.0.0.1:{SERVER.es_port}", "--wait"),
+                ("rows", path), ("status",), ("object", "ls"), ("store", "probe", str(SERVER.folder / "json-probe"))]
+    for words in commands:
+        lines = ok("--json", *words).splitlines()
+        assert lines, words
+        for line in lines:
+            json.loads(line)
+    rows = [json.loads(line) for line in ok("--json", "rows", path).splitlines()]
+    assert [row.get("body") for row in rows[:2]] == [{"quote": '"', "text": "\u00fc"}, {"a": 1}] and rows[2]["visible_rows"] == "2", rows
+    wal = ok("object", "ls", "wal/").split()[1]
+    assert bytes.fromhex(json.loads(ok("--json", "object", "cat", wal))["body_hex"]) == Api(SERVER).object(wal)
+    store = json.loads(ok("--json", "object", "cat", "control/store.json"))
+    assert store["body"]["store_id"] and int(store["size_bytes"]) == len(Api(SERVER).object("control/store.json"))
+    # A schema list tells a collection without a schema from one that could not be asked.
+    bare = fresh("bare")
+    ok("collection", "create", f"demo/{bare}")
+    states = {row["collection_name"]: row["state"] for row in map(json.loads, ok("--json", "schema", "list", "demo").splitlines())}
+    assert states[bare] is None and states[name] == "ready", states
+
+
+def test_sfctl_refuses_slips():
+    file = SERVER.folder / "slip.json"
+    file.write_text('{"settings":{"allocator_admission_policy":{"max_plan_items":"1"}}}')
+    for words in (("schema", "create", "demo/x", "--file", str(file)), ("alloc", "demo/x", "--issue", "0"),
+                  ("--key", "a\r\nb", "status"), ("--key", "k" * 108, "status"), ("--server", "::1:7400", "status"),
+                  ("load", str(file), "--index", "i", "--first-id", "18446744073709551615000")):
+        out = SERVER.sfctl(*words)
+        assert out.returncode == 2 and out.stderr.startswith(b"sfctl") and not out.stdout, (words, out)
+    # After an error worth a retry the made-up key is told.
+    silent, = free_ports(1)
+    out = sfctl("--server", f"127.0.0.1:{silent}", "--timeout", "2000", "namespace", "create", "x")
+    assert out.returncode == 3 and b"--key" in out.stderr, out
+
+
 def test_sfctl_exit_codes():
     # 1: the server refused; code, message and details are told.
     for words, code in ((("namespace", "get", fresh()), "SF_RESOURCE_NOT_FOUND"), (("namespace", "create", "a\u200bb"), "SF_BAD_REQUEST"),
