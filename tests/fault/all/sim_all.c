@@ -364,18 +364,50 @@ static void run_to_the_end(struct world *w, struct sim_process *clients,
     all_model_check_end(w->model);
 }
 
+static void draw_rate(struct sf_rng *rng, uint16_t *rate)
+{
+    static const uint16_t times[] = {0, 1, 1, 3};
+
+    *rate = (uint16_t)(*rate * times[sf_rng_below(rng, SF_ARRAY_LEN(times))]);
+}
+
+static int64_t draw_of(struct sf_rng *rng, int64_t a, int64_t b, int64_t c)
+{
+    uint64_t k = sf_rng_below(rng, 3);
+
+    return k == 0 ? a : k == 1 ? b : c;
+}
+
+/* What goes wrong in this run: each kind of fault never, as usual, or thrice as often. */
+static struct sim_options draw_storm(struct sf_rng *rng)
+{
+    struct sim_options o = sim_default_options();
+    uint16_t *const rates[] = {&o.rates.refused, &o.rates.lost_request, &o.rates.lost_answer,
+                               &o.rates.late,    &o.rates.duplicate,    &o.rates.conflict_409,
+                               &o.rates.own_412, &o.rates.swap_500,     &o.rates.read_failed,
+                               &o.rates.slow,    &o.sql.refused,        &o.sql.unknown};
+
+    for (size_t i = 0; i < SF_ARRAY_LEN(rates); i++)
+        draw_rate(rng, rates[i]);
+    o.max_crashes = 5;
+    o.chaos.max_kills = 3;
+    o.chaos.interval_ms = draw_of(rng, 500, 1200, 2500);
+    o.chaos.max_pause_ms = draw_of(rng, 300, 2000, 5000);
+    o.timeout_ms = draw_of(rng, 50, 100, 700);
+    o.slow_ms = draw_of(rng, 100, 400, 2000);
+    o.late_ms = draw_of(rng, 300, 2000, 6000);
+    o.workers = (unsigned)draw_of(rng, 2, 4, 8);
+    if (sf_rng_below(rng, 2) == 0)
+        o.max_skew_ms = 4 * 60 * 1000;
+    return o;
+}
+
 static void run_all(struct sim *sim)
 {
-    struct sim_options options = sim_default_options();
+    struct sim_options options = draw_storm(sim_rng(sim));
     struct world *w = sf_calloc(1, sizeof(*w));
     struct client clients[ALL_CLIENTS];
 
-    options.max_crashes = 5;
-    options.chaos.max_kills = 3;
-    options.chaos.max_pause_ms = 2000;
-    options.chaos.interval_ms = 1200;
-    if (sf_rng_below(sim_rng(sim), 2) == 0)
-        options.max_skew_ms = 4 * 60 * 1000;
     bool calm_start = sf_rng_below(sim_rng(sim), 3) != 0;
     struct sim_options calm = options;
     calm.rates = (struct sf_fault_rates){0};
