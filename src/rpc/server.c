@@ -229,7 +229,7 @@ static void hand_over(struct sf_rpc_server *server, int fd)
 {
     struct rpc_worker *least = &server->workers[0];
 
-    if (atomic_load(&server->conn_count) >= SF_LIMIT_RPC_CONNECTIONS) {
+    if (atomic_load(&server->conn_count) >= server->max_connections) {
         (void)close(fd);
         rpc_server_count_closed(server, "connection_cap");
         return;
@@ -392,6 +392,12 @@ static int64_t or_default(int64_t value_ms, int64_t default_ms)
     return value_ms > 0 ? value_ms : default_ms;
 }
 
+/* A limit that options may lower. */
+static uint32_t or_limit(uint32_t value, uint32_t limit)
+{
+    return value > 0 && value < limit ? value : limit;
+}
+
 enum sf_err sf_rpc_server_start(const struct sf_rpc_server_options *options, struct sf_diag *diag,
                                 struct sf_rpc_server **out_server)
 {
@@ -421,6 +427,10 @@ enum sf_err sf_rpc_server_start(const struct sf_rpc_server_options *options, str
     server->first_request_timeout_ms =
         or_default(options->first_request_timeout_ms, DEFAULT_FIRST_MS);
     server->keepalive_ms = or_default(options->keepalive_ms, DEFAULT_ALIVE_MS);
+    server->max_message_bytes = or_limit(options->max_message_bytes, SF_LIMIT_RPC_MESSAGE_BYTES);
+    server->max_connections = or_limit(options->max_connections, SF_LIMIT_RPC_CONNECTIONS);
+    server->max_streams_per_conn =
+        or_limit(options->max_streams_per_conn, SF_LIMIT_RPC_STREAMS_PER_CONN);
     server->method_metrics =
         sf_calloc(sf_rpc_registry_count(&server->registry) + 1, sizeof(*server->method_metrics));
     metrics_init(server, options->metrics);

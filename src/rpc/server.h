@@ -32,6 +32,11 @@ struct sf_rpc_server_options {
     int64_t idle_timeout_ms;          /* 0 = default 5 min */
     int64_t first_request_timeout_ms; /* 0 = default 10 s */
     int64_t keepalive_ms;             /* 0 = default 30 s ping, 10 s for its answer */
+
+    /* Limits; 0 = the one of base/limits.h, which a value can only lower. */
+    uint32_t max_message_bytes;    /* one message of a client, packed and inflated */
+    uint32_t max_connections;      /* open at once; what comes above is closed unanswered */
+    uint32_t max_streams_per_conn; /* calls of one connection at once */
 };
 
 SF_MUST_USE enum sf_err sf_rpc_server_start(const struct sf_rpc_server_options *options,

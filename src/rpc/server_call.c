@@ -36,11 +36,11 @@ struct rpc_call *rpc_call_new(struct rpc_conn *conn, int32_t stream_id)
     } else {
         call = sf_calloc(1, sizeof(*call));
         call->call.arena = sf_arena_new(SF_LIMIT_RPC_ARENA_BYTES);
-        call->reader.max_message_bytes = SF_LIMIT_RPC_MESSAGE_BYTES;
         SF_ASSERT(pthread_mutex_init(&call->mu, NULL) == 0);
     }
     sf_call_init(&call->call, &rpc_call_ops, NULL, call->call.arena);
     call->conn = conn;
+    call->reader.max_message_bytes = conn->server->max_message_bytes;
     atomic_store_explicit(&call->refs, 1, memory_order_relaxed);
     call->stream_id = stream_id;
     call->started_ms = worker->loop->now_ms;
@@ -72,7 +72,6 @@ static void call_recycle(struct rpc_worker *worker, struct rpc_call *call)
     sf_frame_reader_fini(&call->reader);
     sf_arena_reset(call->call.arena);
     memset((char *)call + kept, 0, sizeof(*call) - kept);
-    call->reader.max_message_bytes = SF_LIMIT_RPC_MESSAGE_BYTES;
     call->next = worker->pool;
     worker->pool = call;
     worker->pool_count++;
@@ -370,12 +369,12 @@ static bool plain_bytes(struct rpc_call *call, bool compressed, struct sf_view *
         return false;
     }
     sf_buf_clear(inflated);
-    if (sf_gzip_inflate(*bytes, SF_LIMIT_RPC_MESSAGE_BYTES, inflated, &too_large)) {
+    if (sf_gzip_inflate(*bytes, call->conn->server->max_message_bytes, inflated, &too_large)) {
         *bytes = sf_buf_view(inflated);
         return true;
     }
     if (too_large)
-        refuse_size(call, "rpc_message_bytes", SF_LIMIT_RPC_MESSAGE_BYTES);
+        refuse_size(call, "rpc_message_bytes", call->conn->server->max_message_bytes);
     else
         refuse(call, SF_INTERNAL, "the compressed message is malformed");
     return false;
@@ -492,7 +491,7 @@ static void deliver(struct rpc_call *call)
             more = false;
             break;
         case SF_FRAME_TOO_LARGE:
-            refuse_size(call, "rpc_message_bytes", SF_LIMIT_RPC_MESSAGE_BYTES);
+            refuse_size(call, "rpc_message_bytes", call->conn->server->max_message_bytes);
             break;
         case SF_FRAME_BAD:
             refuse(call, SF_INTERNAL, "malformed message prefix");

@@ -507,8 +507,8 @@ void rpc_conn_set_callbacks(nghttp2_session_callbacks *callbacks)
 
 static void submit_settings(struct rpc_conn *conn)
 {
-    static const nghttp2_settings_entry settings[] = {
-        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, SF_LIMIT_RPC_STREAMS_PER_CONN},
+    const nghttp2_settings_entry settings[] = {
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, conn->server->max_streams_per_conn},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, SF_LIMIT_RPC_STREAM_WINDOW_BYTES},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, SF_LIMIT_RPC_METADATA_BYTES},
         {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},

@@ -185,6 +185,9 @@ struct sf_rpc_server {
     int64_t idle_timeout_ms;
     int64_t first_request_timeout_ms;
     int64_t keepalive_ms;
+    uint32_t max_message_bytes; /* limits as in force, never 0 */
+    uint32_t max_connections;
+    uint32_t max_streams_per_conn;
     uint16_t port;
     unsigned worker_count;
     struct rpc_worker *workers;

@@ -2,9 +2,12 @@
  * Our gRPC channel against our gRPC server over loopback, on real reactors: the channel lives on
  * one, callers on another or on plain threads.
  */
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/limits.h"
 #include "base/mem.h"
@@ -725,6 +728,150 @@ static void test_bad_addresses(void **state)
     sf_rpc_server_stop(NULL, 0);
 }
 
+/* ---- limits that options lower ---- */
+
+static struct sf_rpc_server *limited_start(struct sf_rpc_server_options options)
+{
+    const struct sf_service *services[] = {sf_echo_service(echo)};
+    struct sf_rpc_server *limited = NULL;
+    struct sf_diag diag;
+
+    options.host = "127.0.0.1";
+    options.reactors = reactors;
+    options.services = services;
+    options.service_count = 1;
+    sf_diag_init(&diag);
+    assert_int_equal(sf_rpc_server_start(&options, &diag, &limited), SF_OK);
+    return limited;
+}
+
+static enum sf_err call_limited(struct sf_channel *to, size_t body_len, uint32_t reply_bytes,
+                                struct sf_diag *diag)
+{
+    struct sf_arena *arena = sf_arena_new(16u << 20);
+    Sftest__V1__EchoRequest request = request_of("");
+    const ProtobufCMessage *response = NULL;
+
+    request.body = (ProtobufCBinaryData){body_len, sf_calloc(1, body_len + 1)};
+    request.reply_bytes = reply_bytes;
+    sf_diag_init(diag);
+    enum sf_err err =
+        sf_channel_unary_wait(to, NULL, PATH("Unary"), &request.base, NULL, arena, diag, &response);
+    free(request.body.data);
+    sf_arena_destroy(arena);
+    return err;
+}
+
+/* What a client sends is bounded by the option, call after call; answers keep the fixed limit. */
+static void test_option_message_bytes(void **state)
+{
+    (void)state;
+    const uint32_t limit = 64u << 10;
+    struct sf_rpc_server *limited =
+        limited_start((struct sf_rpc_server_options){.max_message_bytes = limit});
+    struct sf_channel *to = NULL;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    assert_int_equal(sf_grpc_channel_new(sf_reactors_loop(reactors, 0), "127.0.0.1",
+                                         sf_rpc_server_port(limited), &diag, &to),
+                     SF_OK);
+    sf_grpc_channel_add_service(to, &sftest__v1__echo__descriptor);
+    for (unsigned i = 0; i < 3; i++) { /* calls are used again */
+        assert_int_equal(call_limited(to, limit, 0, &diag), SF_TOO_MANY_OPERATIONS);
+        assert_string_equal(sf_diag_get(&diag, "limit_scope"), "rpc_message_bytes");
+        assert_string_equal(sf_diag_get(&diag, "configured_limit"), "65536");
+        assert_int_equal(call_limited(to, limit - 16, 0, &diag), SF_OK); /* tag and length */
+        assert_int_equal(call_limited(to, 0, 2 * limit, &diag), SF_OK);
+    }
+    sf_channel_destroy(to);
+    sf_rpc_server_stop(limited, 5000);
+}
+
+/* A plain connection to the server. */
+static int connect_to(const struct sf_rpc_server *to)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(sf_rpc_server_port(to)),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)(const void *)&address, sizeof(address)),
+                     0);
+    return fd;
+}
+
+static bool read_exactly(int fd, uint8_t *out, size_t len)
+{
+    return recv(fd, out, len, MSG_WAITALL) == (ssize_t)len;
+}
+
+/* The connection's limit of calls as the first SETTINGS frame says it (RFC 9113, 6.5). */
+static uint32_t announced_streams(const struct sf_rpc_server *to)
+{
+    uint8_t header[9];
+    uint8_t entries[256];
+    int fd = connect_to(to);
+    uint32_t streams = 0;
+
+    assert_true(read_exactly(fd, header, sizeof(header)));
+    size_t len = (size_t)header[0] << 16 | (size_t)header[1] << 8 | header[2];
+    assert_int_equal(header[3], 4); /* SETTINGS */
+    assert_true(len <= sizeof(entries) && len % 6 == 0);
+    assert_true(read_exactly(fd, entries, len));
+    for (const uint8_t *e = entries; e < entries + len; e += 6)
+        if (e[0] == 0 && e[1] == 3) /* SETTINGS_MAX_CONCURRENT_STREAMS */
+            streams = (uint32_t)e[2] << 24 | (uint32_t)e[3] << 16 | (uint32_t)e[4] << 8 | e[5];
+    (void)close(fd);
+    return streams;
+}
+
+static void test_option_streams(void **state)
+{
+    (void)state;
+    struct sf_rpc_server *limited =
+        limited_start((struct sf_rpc_server_options){.max_streams_per_conn = 3});
+    struct sf_rpc_server *above =
+        limited_start((struct sf_rpc_server_options){.max_streams_per_conn = 10000});
+
+    assert_int_equal(announced_streams(limited), 3);
+    assert_int_equal(announced_streams(server), SF_LIMIT_RPC_STREAMS_PER_CONN); /* 0 */
+    assert_int_equal(announced_streams(above), SF_LIMIT_RPC_STREAMS_PER_CONN);  /* never raised */
+    sf_rpc_server_stop(limited, 5000);
+    sf_rpc_server_stop(above, 5000);
+}
+
+/* The third connection is closed unanswered; a place that gets free is given again. */
+static void test_option_connections(void **state)
+{
+    (void)state;
+    struct sf_rpc_server *limited =
+        limited_start((struct sf_rpc_server_options){.max_connections = 2});
+    uint8_t byte;
+    int fds[2];
+
+    for (size_t i = 0; i < SF_ARRAY_LEN(fds); i++) {
+        fds[i] = connect_to(limited);
+        assert_true(read_exactly(fds[i], &byte, 1)); /* its SETTINGS */
+    }
+    int refused = connect_to(limited);
+    assert_false(read_exactly(refused, &byte, 1));
+    (void)close(refused);
+    (void)close(fds[0]);
+    bool taken = false;
+    for (unsigned tries = 0; tries < 100000 && !taken; tries++) { /* until it saw the end */
+        fds[0] = connect_to(limited);
+        taken = read_exactly(fds[0], &byte, 1);
+        if (!taken)
+            (void)close(fds[0]);
+    }
+    assert_true(taken);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+    sf_rpc_server_stop(limited, 5000);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -749,6 +896,9 @@ int main(void)
         CASE(test_reflection),
         CASE(test_metrics),
         CASE(test_bad_addresses),
+        CASE(test_option_message_bytes),
+        CASE(test_option_streams),
+        CASE(test_option_connections),
     };
     return SF_RUN_TESTS("grpc", tests);
 }
