@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/base64.h"
 #include "base/limits.h"
 #include "base/text.h"
 
@@ -278,47 +279,6 @@ static bool decode_string(struct decoder *dec, const struct frame *frame, char *
     return true;
 }
 
-static int base64_digit(uint8_t c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    if (c == '+' || c == '-')
-        return 62;
-    return c == '/' || c == '_' ? 63 : -1;
-}
-
-/* Decodes base64 of both alphabets, padded or not, into `out` (3/4 of text); false when malformed
- * (bits that stand for nothing must be zero). */
-static bool base64_decode(struct sf_view text, uint8_t *out, size_t *out_len)
-{
-    uint32_t bits = 0;
-    unsigned bit_count = 0;
-    size_t n = 0;
-    size_t len = text.len;
-
-    if (len % 4 == 0 && len > 0 && text.ptr[len - 1] == '=')
-        len -= text.ptr[len - 2] == '=' ? 2 : 1;
-    if (len % 4 == 1)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        int digit = base64_digit(text.ptr[i]);
-        if (digit < 0)
-            return false;
-        bits = (bits << 6 | (uint32_t)digit) & 0xffffffu;
-        bit_count += 6;
-        if (bit_count >= 8) {
-            bit_count -= 8;
-            out[n++] = (uint8_t)(bits >> bit_count);
-        }
-    }
-    *out_len = n;
-    return (bits & ((1u << bit_count) - 1)) == 0;
-}
-
 static bool decode_bytes(struct decoder *dec, const struct frame *frame, ProtobufCBinaryData *out)
 {
     struct sf_json_str string;
@@ -334,10 +294,10 @@ static bool decode_bytes(struct decoder *dec, const struct frame *frame, Protobu
             return fail_memory(dec, frame);
         text = sf_view_bytes(plain, sf_json_unescape(string, plain));
     }
-    out->data = sf_arena_alloc(dec->arena, text.len / 4 * 3 + 3);
+    out->data = sf_arena_alloc(dec->arena, sf_base64_room(text.len));
     if (out->data == NULL)
         return fail_memory(dec, frame);
-    if (!base64_decode(text, out->data, &out->len))
+    if (!sf_base64_decode_any(text, out->data, &out->len))
         return fail(dec, frame, SF_ERR_PARSE, "malformed base64");
     return true;
 }

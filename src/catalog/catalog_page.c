@@ -6,52 +6,10 @@
  */
 #include "catalog/catalog_rules.h"
 
+#include "base/base64.h"
+
 #define PAGE_TTL_MS     (15 * 60 * 1000)
 #define MAX_TOKEN_CHARS 8192
-
-static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-static void encode_text(struct sf_view bytes, struct sf_buf *out)
-{
-    for (size_t i = 0; i < bytes.len; i += 3) {
-        size_t left = bytes.len - i;
-        uint32_t group = (uint32_t)bytes.ptr[i] << 16;
-        if (left > 1)
-            group |= (uint32_t)bytes.ptr[i + 1] << 8;
-        if (left > 2)
-            group |= bytes.ptr[i + 2];
-        for (size_t k = 0; k < (left > 2 ? 4 : left + 1); k++)
-            sf_buf_append(out, &alphabet[(group >> (18 - 6 * k)) & 63], 1);
-    }
-}
-
-static int digit_of(uint8_t c)
-{
-    const char *at = c == '\0' ? NULL : strchr(alphabet, c);
-    return at == NULL ? -1 : (int)(at - alphabet);
-}
-
-/* False for anything but the exact text of encode_text. */
-static bool decode_text(struct sf_view text, struct sf_buf *out)
-{
-    uint32_t bits = 0;
-    unsigned count = 0;
-    if (text.len > MAX_TOKEN_CHARS || text.len % 4 == 1)
-        return false;
-    for (size_t i = 0; i < text.len; i++) {
-        int digit = digit_of(text.ptr[i]);
-        if (digit < 0)
-            return false;
-        bits = bits << 6 | (uint32_t)digit;
-        count += 6;
-        if (count >= 8) {
-            count -= 8;
-            uint8_t byte = (uint8_t)(bits >> count);
-            sf_buf_append(out, &byte, 1);
-        }
-    }
-    return (bits & ((1u << count) - 1)) == 0;
-}
 
 enum sf_token_reason sf_catalog_page_decode(struct sf_keyring *keyring, int64_t now_unix_ms,
                                             struct sf_view text, struct sf_arena *arena,
@@ -62,7 +20,7 @@ enum sf_token_reason sf_catalog_page_decode(struct sf_keyring *keyring, int64_t 
     ProtobufCMessage *message = NULL;
     struct sf_diag diag;
     enum sf_token_reason reason = SF_TOKEN_MALFORMED;
-    if (decode_text(text, &token))
+    if (text.len <= MAX_TOKEN_CHARS && sf_base64_url_decode(text, &token))
         reason = sf_token_verify(keyring, SF_TOKEN_PAGE, now_unix_ms, sf_buf_view(&token), &claims);
     if (reason == SF_TOKEN_OK && sf_pb_unpack(&searchfabric__v1__page_token_claims__descriptor,
                                               claims, arena, &diag, &message) != SF_OK)
@@ -77,7 +35,7 @@ void sf_catalog_page_encode(struct sf_keyring *keyring, int64_t now_unix_ms,
 {
     struct sf_buf token = {0};
     sf_token_sign(keyring, SF_TOKEN_PAGE, now_unix_ms, expires_unix_ms, claims, &token);
-    encode_text(sf_buf_view(&token), out);
+    sf_base64_url_encode(sf_buf_view(&token), out);
     sf_buf_fini(&token);
 }
 

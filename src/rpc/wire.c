@@ -107,65 +107,6 @@ void sf_grpc_message_decode(struct sf_view text, struct sf_buf *out)
     }
 }
 
-void sf_base64_encode(struct sf_view bytes, struct sf_buf *out)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-    for (size_t i = 0; i < bytes.len; i += 3) {
-        size_t n = bytes.len - i < 3 ? bytes.len - i : 3;
-        uint32_t v = (uint32_t)bytes.ptr[i] << 16;
-        if (n > 1)
-            v |= (uint32_t)bytes.ptr[i + 1] << 8;
-        if (n > 2)
-            v |= bytes.ptr[i + 2];
-        char four[4] = {digits[v >> 18], digits[v >> 12 & 63], digits[v >> 6 & 63], digits[v & 63]};
-        sf_buf_append(out, four, n + 1);
-    }
-}
-
-static int base64_digit(uint8_t c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    if (c == '+')
-        return 62;
-    return c == '/' ? 63 : -1;
-}
-
-bool sf_base64_decode(struct sf_view text, struct sf_buf *out)
-{
-    size_t before = out->len;
-    uint32_t bits = 0;
-    unsigned count = 0;
-
-    if (text.len > 0 && text.len % 4 == 0 && text.ptr[text.len - 1] == '=') {
-        text.len--;
-        if (text.ptr[text.len - 1] == '=')
-            text.len--;
-    }
-    if (text.len % 4 == 1)
-        return false;
-    for (size_t i = 0; i < text.len; i++) {
-        int digit = base64_digit(text.ptr[i]);
-        if (digit < 0) {
-            out->len = before;
-            return false;
-        }
-        bits = bits << 6 | (uint32_t)digit;
-        count += 6;
-        if (count >= 8) {
-            count -= 8;
-            uint8_t byte = (uint8_t)(bits >> count);
-            sf_buf_append(out, &byte, 1);
-        }
-    }
-    return true;
-}
-
 bool sf_grpc_content_type(struct sf_view text)
 {
     static const char prefix[] = "application/grpc";

@@ -1,10 +1,11 @@
 /*
- * gRPC's texts in HTTP/2 headers: timeouts, percent-encoded messages, base64 of binary metadata.
+ * gRPC's texts in HTTP/2 headers: timeouts, percent-encoded messages, binary metadata (base64).
  * Pure functions. Source: gRPC over HTTP2 (PROTOCOL-HTTP2.md).
  */
 #ifndef SF_RPC_WIRE_H
 #define SF_RPC_WIRE_H
 
+#include "base/base64.h"
 #include "base/buf.h"
 
 #define SF_GRPC_TIMEOUT_MAX_DIGITS 8
@@ -21,13 +22,6 @@ void sf_grpc_message_encode(struct sf_view text, struct sf_buf *out);
 
 /* Appends the decoded form; a malformed escape stays as it is. */
 void sf_grpc_message_decode(struct sf_view text, struct sf_buf *out);
-
-/* Appends base64 without padding. */
-void sf_base64_encode(struct sf_view bytes, struct sf_buf *out);
-
-/* Appends the bytes of base64 text with or without padding; false (and `out` as before) when
- * malformed. */
-bool sf_base64_decode(struct sf_view text, struct sf_buf *out);
 
 /* True for a content-type of gRPC: "application/grpc", alone or followed by '+', ';' or a space. */
 bool sf_grpc_content_type(struct sf_view text);

@@ -93,41 +93,6 @@ static void test_message_percent(void **state)
     sf_buf_fini(&out);
 }
 
-static void test_base64(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *plain;
-        const char *coded;  /* without padding */
-        const char *padded; /* with padding */
-    } cases[] = {
-        {"", "", ""},
-        {"f", "Zg", "Zg=="},
-        {"fo", "Zm8", "Zm8="},
-        {"foo", "Zm9v", "Zm9v"},
-        {"foob", "Zm9vYg", "Zm9vYg=="},
-        {"fooba", "Zm9vYmE", "Zm9vYmE="},
-        {"foobar", "Zm9vYmFy", "Zm9vYmFy"},
-        {"\xff\xfe\xfd", "//79", "//79"},
-    };
-    static const char *const bad[] = {"Z", "Zg=", "Zg===", "Z=g=", "Zm9v!", "=", "====", "Zm 9"};
-    struct sf_buf out = {0};
-
-    for (size_t i = 0; i < SF_ARRAY_LEN(cases); i++) {
-        sf_base64_encode(sf_view_str(cases[i].plain), &out);
-        assert_buf(&out, cases[i].coded, strlen(cases[i].coded));
-        assert_true(sf_base64_decode(sf_view_str(cases[i].coded), &out));
-        assert_buf(&out, cases[i].plain, strlen(cases[i].plain));
-        assert_true(sf_base64_decode(sf_view_str(cases[i].padded), &out));
-        assert_buf(&out, cases[i].plain, strlen(cases[i].plain));
-    }
-    for (size_t i = 0; i < SF_ARRAY_LEN(bad); i++) {
-        assert_false(sf_base64_decode(sf_view_str(bad[i]), &out));
-        assert_int_equal(out.len, 0);
-    }
-    sf_buf_fini(&out);
-}
-
 static void test_content_type(void **state)
 {
     (void)state;
@@ -143,8 +108,9 @@ static void test_content_type(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_timeout_parse),   cmocka_unit_test(test_timeout_format),
-        cmocka_unit_test(test_message_percent), cmocka_unit_test(test_base64),
+        cmocka_unit_test(test_timeout_parse),
+        cmocka_unit_test(test_timeout_format),
+        cmocka_unit_test(test_message_percent),
         cmocka_unit_test(test_content_type),
     };
     return SF_RUN_TESTS("wire", tests);
