@@ -39,9 +39,6 @@ struct raw_es {
     char *namespace_name;
     char *auto_create;
 };
-struct raw_catalog {
-    char *replay_retention_ms;
-};
 struct raw_commit {
     char *duplicate_window_ms;
     char *wal_flush_ms;
@@ -67,7 +64,6 @@ struct raw {
     struct raw_exec exec;
     struct raw_store store;
     struct raw_es es;
-    struct raw_catalog catalog;
     struct raw_commit commit;
     struct raw_log log;
     struct raw_limits limits;
@@ -91,8 +87,6 @@ static const cyaml_schema_field_t store_fields[] = {
 static const cyaml_schema_field_t es_fields[] = {
     TEXT_FIELD("namespace", struct raw_es, namespace_name),
     TEXT_FIELD("auto_create", struct raw_es, auto_create), CYAML_FIELD_END};
-static const cyaml_schema_field_t catalog_fields[] = {
-    TEXT_FIELD("replay_retention_ms", struct raw_catalog, replay_retention_ms), CYAML_FIELD_END};
 static const cyaml_schema_field_t commit_fields[] = {
     TEXT_FIELD("duplicate_window_ms", struct raw_commit, duplicate_window_ms),
     TEXT_FIELD("wal_flush_ms", struct raw_commit, wal_flush_ms),
@@ -120,7 +114,6 @@ static const cyaml_schema_field_t raw_fields[] = {
     SECTION("exec", exec, exec_fields),
     SECTION("store", store, store_fields),
     SECTION("es", es, es_fields),
-    SECTION("catalog", catalog, catalog_fields),
     SECTION("commit", commit, commit_fields),
     SECTION("log", log, log_fields),
     SECTION("limits", limits, limits_fields),
@@ -131,7 +124,6 @@ static const cyaml_schema_value_t raw_schema = {
 
 enum kind {
     KIND_U32,
-    KIND_U64,
     KIND_BOOL,
     KIND_LISTEN,
     KIND_LEVEL,
@@ -167,21 +159,19 @@ static const struct key keys[] = {
      1, 1024, "16"},
     {"es.namespace", RAW(es.namespace_name), KIND_NAME, CFG(es_namespace), 0, 0, "default"},
     {"es.auto_create", RAW(es.auto_create), KIND_BOOL, CFG(es_auto_create), 0, 0, "false"},
-    {"catalog.replay_retention_ms", RAW(catalog.replay_retention_ms), KIND_U64,
-     CFG(replay_retention_ms), 3600000, 3650 * DAY_MS, "2592000000"},
     {"commit.duplicate_window_ms", RAW(commit.duplicate_window_ms), KIND_U32,
      CFG(duplicate_window_ms), 60000, DAY_MS, "900000"},
     {"commit.wal_flush_ms", RAW(commit.wal_flush_ms), KIND_U32, CFG(wal_flush_ms), 1, 10000, "2"},
     {"commit.wal_chunk_bytes", RAW(commit.wal_chunk_bytes), KIND_U32, CFG(wal_chunk_bytes),
-     MIB / 16, SF_LIMIT_OBJECT_BYTES, "4194304"},
+     MIB / 16, SF_LIMIT_WAL_CHUNK_BYTES, "4194304"},
     {"log.level", RAW(log.level), KIND_LEVEL, CFG(log_level), 0, 0, "info"},
     {"log.file", RAW(log.file), KIND_PATH, CFG(log_file), 0, 0, NULL},
     {"limits.rpc_message_bytes", RAW(limits.rpc_message_bytes), KIND_U32, CFG(rpc_message_bytes),
      MIB / 16, SF_LIMIT_RPC_MESSAGE_BYTES, "8388608"},
     {"limits.rpc_connections", RAW(limits.rpc_connections), KIND_U32, CFG(rpc_connections), 1,
-     65536, "4096"},
+     SF_LIMIT_RPC_CONNECTIONS, "4096"},
     {"limits.rpc_streams_per_conn", RAW(limits.rpc_streams_per_conn), KIND_U32,
-     CFG(rpc_streams_per_conn), 1, 10000, "256"},
+     CFG(rpc_streams_per_conn), 1, SF_LIMIT_RPC_STREAMS_PER_CONN, "256"},
     {"limits.es_connections", RAW(limits.es_connections), KIND_U32, CFG(es_connections), 1, 4096,
      "256"},
     {"limits.es_body_bytes", RAW(limits.es_body_bytes), KIND_U32, CFG(es_body_bytes), MIB / 16,
@@ -291,7 +281,7 @@ enum sf_err sf_listen_parse(const char *what, struct sf_view text, struct sf_dia
 }
 
 static enum sf_err parse_number(const char *what, const struct key *key, const char *text,
-                                struct sf_diag *diag, void *at)
+                                struct sf_diag *diag, uint32_t *at)
 {
     uint64_t value;
 
@@ -299,10 +289,7 @@ static enum sf_err parse_number(const char *what, const struct key *key, const c
         return sf_diag_set(diag, SF_ERR_CONFIG,
                            "%s: '%.40s' is not a whole number of %" PRIu64 " to %" PRIu64, what,
                            text, key->min, key->max);
-    if (key->kind == KIND_U32)
-        *(uint32_t *)at = (uint32_t)value;
-    else
-        *(uint64_t *)at = value;
+    *at = (uint32_t)value;
     return SF_OK;
 }
 
@@ -330,7 +317,6 @@ static enum sf_err parse_key(const char *name, const struct key *key, const char
     (void)snprintf(what, sizeof(what), "%.100s: %s", name, key->name);
     switch (key->kind) {
     case KIND_U32:
-    case KIND_U64:
         return parse_number(what, key, text, diag, at);
     case KIND_BOOL:
         *(bool *)at = strcmp(text, "true") == 0;

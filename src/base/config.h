@@ -40,13 +40,12 @@ struct sf_config {
     char *es_namespace;            /* owned: namespace whose collections are the indexes */
     bool es_auto_create;           /* an unknown index is created by its first write */
     char *keyring_path;            /* owned: key ring file; NULL = keyring.yaml in data_dir */
-    uint64_t replay_retention_ms;  /* how long an answer is repeated for its key */
     uint32_t duplicate_window_ms;  /* how long a redelivered batch is recognized */
     uint32_t wal_flush_ms;         /* a WAL chunk is closed this long after its first frame */
     uint32_t wal_chunk_bytes;      /* or at this size */
     enum sf_log_level log_level;   /* lowest level written */
     char *log_file;                /* owned: file that lines are appended to; NULL = stderr */
-    uint32_t rpc_message_bytes;    /* largest gRPC message */
+    uint32_t rpc_message_bytes;    /* largest gRPC message of a client */
     uint32_t rpc_connections;      /* gRPC connections at once */
     uint32_t rpc_streams_per_conn; /* calls of one gRPC connection at once */
     uint32_t es_connections;       /* HTTP connections at once on the Elasticsearch port */

@@ -130,7 +130,10 @@
  * building it does not hold a reactor for long. */
 #define SF_LIMIT_MANIFEST_CHAIN_BYTES (1u << 30)
 #define SF_LIMIT_MANIFEST_SLICES      1024
-/* Commit: one decoded WAL chunk in recovery. */
+/* Commit: the size at which a WAL chunk is closed, at most. With the batch that crosses it a chunk
+ * stays below SF_LIMIT_OBJECT_BYTES, and its smallest rows, which grow about fivefold when decoded,
+ * below the arena that recovery has for one chunk. */
+#define SF_LIMIT_WAL_CHUNK_BYTES       (32u << 20)
 #define SF_LIMIT_WAL_CHUNK_ARENA_BYTES (256u << 20)
 /* Commit: intents (no rows) of one shard that recovery may hold. */
 #define SF_LIMIT_COMMIT_RECOVERY_BYTES (1u << 30)

@@ -295,6 +295,9 @@ static enum sf_err start_rpc(struct sf_server *server, struct sf_diag *diag)
         .services = services,
         .service_count = SF_ARRAY_LEN(services),
         .metrics = server->metrics,
+        .max_message_bytes = server->config->rpc_message_bytes,
+        .max_connections = server->config->rpc_connections,
+        .max_streams_per_conn = server->config->rpc_streams_per_conn,
     };
     enum sf_err err = sf_rpc_server_start(&options, diag, &server->rpc);
     if (err != SF_OK)

@@ -53,7 +53,6 @@ static void same(const struct sf_config *a, const struct sf_config *b)
     assert_string_equal(a->es_namespace, b->es_namespace);
     assert_int_equal(a->es_auto_create, b->es_auto_create);
     assert_true(a->keyring_path == NULL && b->keyring_path == NULL);
-    assert_int_equal(a->replay_retention_ms, b->replay_retention_ms);
     assert_int_equal(a->duplicate_window_ms, b->duplicate_window_ms);
     assert_int_equal(a->wal_flush_ms, b->wal_flush_ms);
     assert_int_equal(a->wal_chunk_bytes, b->wal_chunk_bytes);
@@ -79,7 +78,6 @@ static void test_defaults(void **state)
     assert_int_equal(config->es.port, 9200);
     assert_int_equal(config->lane_shards, 64);
     assert_int_equal(config->coordinator_shards, 16);
-    assert_true(config->replay_retention_ms == UINT64_C(30) * 24 * 3600 * 1000);
     assert_int_equal(config->duplicate_window_ms, 15 * 60 * 1000);
     sf_config_destroy(config);
     sf_config_destroy(NULL);
@@ -115,7 +113,6 @@ static void test_every_key(void **state)
                                 "exec:\n  reactors: 3\n  workers: 5\n"
                                 "store:\n  lane_shards: 1\n  coordinator_shards: 2\n"
                                 "es:\n  namespace: \"\xc3\xa9 x\"\n  auto_create: true\n"
-                                "catalog:\n  replay_retention_ms: 3600000\n"
                                 "commit:\n  duplicate_window_ms: 60000\n  wal_flush_ms: 7\n"
                                 "  wal_chunk_bytes: 65536\n"
                                 "log:\n  level: error\n  file: /tmp/l\n"
@@ -138,7 +135,6 @@ static void test_every_key(void **state)
     assert_int_equal(c->coordinator_shards, 2);
     assert_string_equal(c->es_namespace, "\xc3\xa9 x");
     assert_true(c->es_auto_create);
-    assert_int_equal(c->replay_retention_ms, 3600000);
     assert_int_equal(c->duplicate_window_ms, 60000);
     assert_int_equal(c->wal_flush_ms, 7);
     assert_int_equal(c->wal_chunk_bytes, 65536);
@@ -158,6 +154,8 @@ static void test_structure_errors_have_a_line(void **state)
     refused("data_dir: x\nexec:\n  reaktors: 1\n", "f.yaml:3: ");
     refused("data_dir: x\nexec:\n  reaktors: 1\n", "reaktors");
     refused("exec: [1]\n", "f.yaml:1: ");
+    refused("catalog:\n  replay_retention_ms: 3600000\n", "f.yaml:1: ");
+    refused("catalog:\n  replay_retention_ms: 3600000\n", "catalog");
     refused("exec:\n  workers: {a: b}\n", "f.yaml:2: ");
     refused("a: b: c\n", "f.yaml");
     refused("", "f.yaml is empty");
@@ -175,10 +173,11 @@ static void test_numbers_are_checked(void **state)
     refused("exec:\n  workers: 1.5\n", "exec.workers: '1.5'");
     refused("exec:\n  workers: ten\n", "exec.workers: 'ten'");
     refused("exec:\n  workers:\n", "exec.workers: ''");
-    refused("catalog:\n  replay_retention_ms: 18446744073709551615\n",
-            "catalog.replay_retention_ms");
-    refused("catalog:\n  replay_retention_ms: 3599999\n", "of 3600000 to 315360000000");
+    refused("limits:\n  rpc_message_bytes: 8388609\n", "of 65536 to 8388608");
+    refused("limits:\n  rpc_connections: 4097\n", "of 1 to 4096");
+    refused("limits:\n  rpc_streams_per_conn: 257\n", "of 1 to 256");
     refused("commit:\n  wal_flush_ms: 0\n", "commit.wal_flush_ms");
+    refused("commit:\n  wal_chunk_bytes: 33554433\n", "of 65536 to 33554432");
     refused("store:\n  lane_shards: 99999999999999999999\n", "store.lane_shards");
 }
 
