@@ -31,6 +31,7 @@ static void defaults(struct sf_commit_deps *deps)
     DEFAULT(stream_inflight, 1024);
     DEFAULT(shard_pending_bytes, 64u << 20);
     DEFAULT(shard_lanes, 65536);
+    DEFAULT(shard_duplicates, 2000000);
     DEFAULT(lane_idle_ms, 60000);
     DEFAULT(manifest_base_interval, 32);
     DEFAULT(manifest_list_entries, 1024);

@@ -41,6 +41,7 @@ struct sf_commit_deps {
     uint32_t stream_inflight;     /* unanswered submissions of one call; default 1024 */
     uint64_t shard_pending_bytes; /* admitted and not yet durable, per shard; default 64 MiB */
     uint32_t shard_lanes;         /* hot lanes of one shard; default 65536 */
+    uint32_t shard_duplicates;    /* batches remembered by one shard; default 2 million */
     uint32_t lane_idle_ms;        /* a lane idle that long may leave memory; default 60 s */
     uint32_t manifest_base_interval; /* a base every so many manifests; default 32 */
     uint32_t manifest_list_entries;  /* slices of one overflow object; default 1024 */

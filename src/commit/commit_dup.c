@@ -7,7 +7,8 @@
 /*
  * The duplicate window of a lane: batch identity -> fingerprint, slices with their timestamps, and
  * whoever waits for the batch. A batch is answered when all its slices stand; a redelivery joins,
- * whatever happened to the first delivery's caller.
+ * whatever happened to the first delivery's caller. Entries are many and live long, so once all is
+ * published only digests and numbers stay.
  */
 
 struct sf_dup *sf_dup_find(struct sf_lane *lane, const char *stream_identity, const char *batch_id)
@@ -17,21 +18,50 @@ struct sf_dup *sf_dup_find(struct sf_lane *lane, const char *stream_identity, co
     return sf_map_get(lane->dups, sf_view_bytes(key, sizeof(key)));
 }
 
+static const char *copy_text(char **at, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = *at;
+    memcpy(copy, text, size);
+    *at += size;
+    return copy;
+}
+
+void sf_dup_name(struct sf_dup *dup, const struct sf_dup_identity *identity)
+{
+    if (dup->names != NULL)
+        return;
+    size_t size = strlen(identity->stream_identity) + strlen(identity->batch_id) +
+                  strlen(identity->batch_fingerprint) + strlen(identity->schema_token) + 4;
+    struct sf_dup_names *names = sf_malloc(sizeof(*names) + size);
+    char *at = names->text;
+    names->stream_identity = copy_text(&at, identity->stream_identity);
+    names->batch_id = copy_text(&at, identity->batch_id);
+    names->batch_fingerprint = copy_text(&at, identity->batch_fingerprint);
+    names->schema_token = copy_text(&at, identity->schema_token);
+    dup->names = names;
+}
+
+bool sf_dup_same_batch(const struct sf_dup *dup, const char *batch_fingerprint)
+{
+    uint8_t digest[SF_SHA256_BYTES];
+    sf_sha256(sf_view_str(batch_fingerprint), digest);
+    return memcmp(digest, dup->fingerprint, sizeof(digest)) == 0;
+}
+
 struct sf_dup *sf_dup_new(struct sf_lane *lane, const struct sf_dup_identity *identity)
 {
     struct sf_dup *dup = sf_calloc(1, sizeof(*dup));
     dup->lane = lane;
     sf_commit_batch_key(identity->stream_identity, identity->batch_id, dup->key);
-    dup->stream_identity = sf_strdup(identity->stream_identity);
-    dup->batch_id = sf_strdup(identity->batch_id);
-    dup->batch_fingerprint = sf_strdup(identity->batch_fingerprint);
-    dup->schema_token = sf_strdup(identity->schema_token);
+    sf_sha256(sf_view_str(identity->batch_fingerprint), dup->fingerprint);
     dup->first_admitted_ts = identity->first_admitted_ts;
     dup->slice_count = identity->slice_count;
     if (dup->slice_count == 0)
         return dup; /* marks alone: nothing to remember */
     dup->slices = sf_calloc(dup->slice_count, sizeof(dup->slices[0]));
     dup->listed = true;
+    lane->shard->duplicates++;
     (void)sf_map_put(lane->dups, sf_view_bytes(dup->key, sizeof(dup->key)), dup);
     if (lane->dup_last == NULL)
         lane->dup_first = dup;
@@ -43,10 +73,9 @@ struct sf_dup *sf_dup_new(struct sf_lane *lane, const struct sf_dup_identity *id
 
 void sf_dup_free(struct sf_dup *dup)
 {
-    free(dup->stream_identity);
-    free(dup->batch_id);
-    free(dup->batch_fingerprint);
-    free(dup->schema_token);
+    if (dup->listed)
+        dup->lane->shard->duplicates--;
+    free(dup->names);
     free(dup->slices);
     free(dup);
 }
@@ -140,8 +169,12 @@ void sf_dup_check(struct sf_dup *dup)
         sf_submit_reach(submit, gate,
                         gate == SEARCHFABRIC__V1__BATCH_GATE__BATCH_GATE_VISIBLE ? version : 0);
     }
-    if (!dup->listed && dup->waiters == NULL)
+    if (!dup->listed && dup->waiters == NULL) {
         sf_dup_free(dup);
+    } else if (state == SF_SLICE_PUBLISHED) { /* from here on the entry is only compared with */
+        free(dup->names);
+        dup->names = NULL;
+    }
 }
 
 static bool dup_settled(const struct sf_dup *dup)

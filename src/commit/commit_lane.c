@@ -27,7 +27,7 @@ static void log_slice(const char *event, const struct sf_intent *intent)
     const struct sf_lane *lane = intent->lane;
     SF_LOG(DEBUG, event, SF_KV_U64("namespace_id", lane->collection.namespace_id.v),
            SF_KV_U64("collection_id", lane->collection.collection_id.v),
-           SF_KV_STR("batch_id", intent->dup->batch_id),
+           SF_KV_STR("batch_id", intent->dup->names->batch_id),
            SF_KV_U64("source_partition", intent->source_partition),
            SF_KV_U64("source_epoch", intent->source_epoch),
            SF_KV_U64("first_source_seq", intent->first_source_seq),
@@ -236,9 +236,9 @@ static void fill_intent_message(Searchfabric__V1__WriteIntent *message,
     ref->collection_id = submit->collection.collection_id.v;
     message->write_intent_id = (char *)(uintptr_t)intent->barrier.write_intent_id;
     message->collection = ref;
-    message->stream_identity = dup->stream_identity;
-    message->batch_id = dup->batch_id;
-    message->batch_fingerprint = dup->batch_fingerprint;
+    message->stream_identity = (char *)(uintptr_t)dup->names->stream_identity;
+    message->batch_id = (char *)(uintptr_t)dup->names->batch_id;
+    message->batch_fingerprint = (char *)(uintptr_t)dup->names->batch_fingerprint;
     message->slice_ordinal = intent->ordinal;
     message->slice_count = submit->cut.slice_count;
     message->first_entry_index = intent->first_entry_index;
@@ -259,7 +259,7 @@ static void fill_intent_message(Searchfabric__V1__WriteIntent *message,
     message->first_admitted_ts = dup->first_admitted_ts;
     message->n_enabled_modalities = submit->planned->n_enabled_modalities;
     message->enabled_modalities = submit->planned->enabled_modalities;
-    message->schema_generation_token = dup->schema_token;
+    message->schema_generation_token = (char *)(uintptr_t)dup->names->schema_token;
 }
 
 /* The rows of the slice that touch what `stream` carries, in entry order. */
@@ -369,9 +369,9 @@ static void sequence_slice(struct sf_lane *lane, struct sf_submit *submit,
     intent->barrier.touched = unit->touched;
     intent->barrier.coordinator_epoch = shard->epoch;
     intent->barrier.dispatch_number = ++shard->dispatches;
-    sf_commit_intent_id(lane->collection, submit->dup->stream_identity, submit->dup->batch_id,
-                        submit->dup->batch_fingerprint, unit->ordinal,
-                        intent->barrier.write_intent_id);
+    sf_commit_intent_id(lane->collection, submit->dup->names->stream_identity,
+                        submit->dup->names->batch_id, submit->dup->names->batch_fingerprint,
+                        unit->ordinal, intent->barrier.write_intent_id);
     sf_marks_enable(&lane->marks, submit->cut.enabled);
     sf_marks_open(&lane->marks, &intent->marks, commit_ts, unit->touched);
     enum sf_barrier_result result = sf_barrier_register(&shard->barrier, &intent->barrier);
@@ -512,7 +512,7 @@ static void refuse_full(struct sf_submit *submit, const char *dimension, uint64_
 static bool join(struct sf_submit *submit, struct sf_dup *dup)
 {
     const Searchfabric__V1__MutationBatch *batch = submit->planned->batch;
-    if (strcmp(dup->batch_fingerprint, batch->batch_fingerprint) != 0) {
+    if (!sf_dup_same_batch(dup, batch->batch_fingerprint)) {
         struct sf_diag diag;
         sf_diag_init(&diag);
         (void)sf_diag_set(&diag, SF_IDEMPOTENCY_CONFLICT,
@@ -548,16 +548,22 @@ static void accept(struct sf_lane *lane, struct sf_submit *submit)
         refuse_full(submit, "wal_bytes", deps->shard_pending_bytes);
         return;
     }
+    const struct sf_dup_identity identity = {.stream_identity = batch->stream_identity,
+                                             .batch_id = batch->batch_id,
+                                             .batch_fingerprint = batch->batch_fingerprint,
+                                             .schema_token = batch->schema_generation_token,
+                                             .first_admitted_ts =
+                                                 submit->planned->first_admitted_ts,
+                                             .slice_count = submit->cut.slice_count};
     if (dup == NULL) {
         sf_dups_prune(lane);
-        dup = sf_dup_new(
-            lane, &(struct sf_dup_identity){.stream_identity = batch->stream_identity,
-                                            .batch_id = batch->batch_id,
-                                            .batch_fingerprint = batch->batch_fingerprint,
-                                            .schema_token = batch->schema_generation_token,
-                                            .first_admitted_ts = submit->planned->first_admitted_ts,
-                                            .slice_count = submit->cut.slice_count});
+        if (lane->shard->duplicates >= deps->shard_duplicates && identity.slice_count > 0) {
+            refuse_full(submit, "duplicate_window", deps->shard_duplicates);
+            return;
+        }
+        dup = sf_dup_new(lane, &identity);
     }
+    sf_dup_name(dup, &identity);
     dup->running = true;
     sf_dup_wait(dup, submit);
     enqueue(lane, submit);
@@ -619,8 +625,8 @@ static void fill_slice(Searchfabric__V1__ManifestSlice *slice, const struct sf_i
 {
     searchfabric__v1__manifest_slice__init(slice);
     slice->write_intent_id = (char *)(uintptr_t)intent->barrier.write_intent_id;
-    slice->stream_identity = intent->dup->stream_identity;
-    slice->batch_id = intent->dup->batch_id;
+    slice->stream_identity = (char *)(uintptr_t)intent->dup->names->stream_identity;
+    slice->batch_id = (char *)(uintptr_t)intent->dup->names->batch_id;
     slice->slice_ordinal = intent->ordinal;
     slice->commit_ts = intent->barrier.commit_ts;
     slice->row_count = intent->row_count;
@@ -629,7 +635,7 @@ static void fill_slice(Searchfabric__V1__ManifestSlice *slice, const struct sf_i
     slice->source_epoch = intent->source_epoch;
     slice->first_source_seq = intent->first_source_seq;
     slice->last_source_seq = intent->last_source_seq;
-    slice->schema_generation_token = intent->dup->schema_token;
+    slice->schema_generation_token = (char *)(uintptr_t)intent->dup->names->schema_token;
     for (unsigned m = 0; m < SF_MODALITY_COUNT; m++) {
         const struct sf_commit_anchor *from = &intent->barrier.anchors[m];
         if ((intent->barrier.touched & (1u << m)) == 0)
@@ -662,7 +668,7 @@ static void hand_over(struct sf_lane *lane, struct sf_intent *intent)
     fill_slice(&slice, intent, lane->shard->id, anchors, pointers, touched);
     entry.stream_identity = slice.stream_identity;
     entry.batch_id = slice.batch_id;
-    entry.batch_fingerprint = intent->dup->batch_fingerprint;
+    entry.batch_fingerprint = (char *)(uintptr_t)intent->dup->names->batch_fingerprint;
     entry.slice_ordinal = intent->ordinal;
     entry.slice_count = intent->dup->slice_count;
     entry.write_intent_id = slice.write_intent_id;

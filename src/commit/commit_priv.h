@@ -111,15 +111,22 @@ struct sf_dup_slice {
 
 struct sf_submit;
 
+/* The texts of a batch, which its frames and manifest entries need; one block. */
+struct sf_dup_names {
+    const char *stream_identity;
+    const char *batch_id;
+    const char *batch_fingerprint;
+    const char *schema_token;
+    char text[]; /* all four */
+};
+
 /* One batch of the duplicate window. */
 struct sf_dup {
     struct sf_dup *next; /* by age of insertion */
     struct sf_lane *lane;
-    uint8_t key[SF_SHA256_BYTES]; /* sf_commit_batch_key */
-    char *stream_identity;        /* owned */
-    char *batch_id;               /* owned */
-    char *batch_fingerprint;      /* owned */
-    char *schema_token;           /* owned */
+    uint8_t key[SF_SHA256_BYTES];         /* sf_commit_batch_key */
+    uint8_t fingerprint[SF_SHA256_BYTES]; /* SHA-256 of batch_fingerprint */
+    struct sf_dup_names *names;           /* owned; NULL once every slice is published */
     uint64_t first_admitted_ts;
     uint32_t slice_count; /* row-bearing slices of the batch */
     uint32_t known;       /* used entries of slices */
@@ -167,6 +174,9 @@ struct sf_dup_identity {
  */
 
 struct sf_dup *sf_dup_find(struct sf_lane *lane, const char *stream_identity, const char *batch_id);
+/* Gives an entry its texts back, for slices that are still to be run. */
+void sf_dup_name(struct sf_dup *dup, const struct sf_dup_identity *identity);
+bool sf_dup_same_batch(const struct sf_dup *dup, const char *batch_fingerprint);
 /* A new entry of the lane's window; the identity is not in it yet. */
 SF_NONNULL struct sf_dup *sf_dup_new(struct sf_lane *lane, const struct sf_dup_identity *identity);
 void sf_dup_free(struct sf_dup *dup);
@@ -406,6 +416,7 @@ struct sf_shard {
     struct sf_lane *lru_last;
     struct sf_lane *open_lanes;
     uint64_t pending_bytes;
+    size_t duplicates; /* entries of all windows */
     size_t queued;
     size_t pending;
     size_t unpublished;

@@ -103,6 +103,8 @@ static void evict(struct sf_shard *shard, int64_t idle_ms, unsigned looks)
         struct sf_lane *next = lane->lru_prev;
         if (may_leave(lane))
             lane_free(lane);
+        else if (lane->state == SF_LANE_ACTIVE)
+            sf_dups_prune(lane);
         lane = next;
     }
 }
@@ -167,15 +169,16 @@ static struct sf_dup *recovered_dup(struct sf_lane *lane,
                                     const Searchfabric__V1__WriteIntent *message)
 {
     struct sf_dup *dup = sf_dup_find(lane, message->stream_identity, message->batch_id);
-    if (dup != NULL)
-        return dup;
-    return sf_dup_new(lane,
-                      &(struct sf_dup_identity){.stream_identity = message->stream_identity,
-                                                .batch_id = message->batch_id,
-                                                .batch_fingerprint = message->batch_fingerprint,
-                                                .schema_token = message->schema_generation_token,
-                                                .first_admitted_ts = message->first_admitted_ts,
-                                                .slice_count = message->slice_count});
+    const struct sf_dup_identity identity = {.stream_identity = message->stream_identity,
+                                             .batch_id = message->batch_id,
+                                             .batch_fingerprint = message->batch_fingerprint,
+                                             .schema_token = message->schema_generation_token,
+                                             .first_admitted_ts = message->first_admitted_ts,
+                                             .slice_count = message->slice_count};
+    if (dup == NULL)
+        dup = sf_dup_new(lane, &identity);
+    sf_dup_name(dup, &identity);
+    return dup;
 }
 
 static void adopt_slice(struct sf_lane *lane, struct sf_dup *dup,

@@ -426,9 +426,9 @@ static Searchfabric__V1__OpenIntent *fill_open(const struct sf_intent *intent,
     open->n_completed_modalities =
         fill_set(intent->barrier.completed, arena, &open->completed_modalities);
     message->write_intent_id = (char *)(uintptr_t)intent->barrier.write_intent_id;
-    message->stream_identity = intent->dup->stream_identity;
-    message->batch_id = intent->dup->batch_id;
-    message->batch_fingerprint = intent->dup->batch_fingerprint;
+    message->stream_identity = (char *)(uintptr_t)intent->dup->names->stream_identity;
+    message->batch_id = (char *)(uintptr_t)intent->dup->names->batch_id;
+    message->batch_fingerprint = (char *)(uintptr_t)intent->dup->names->batch_fingerprint;
     message->slice_ordinal = intent->ordinal;
     message->slice_count = intent->dup->slice_count;
     message->first_entry_index = intent->first_entry_index;

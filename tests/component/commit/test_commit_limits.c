@@ -248,6 +248,31 @@ static void test_hot_lanes_full(void **state)
     world_free(w);
 }
 
+/* What is remembered is bounded; what left the window makes room. */
+static void test_duplicate_window_full(void **state)
+{
+    struct world *w = world_new();
+    struct entry entry = {.doc_id = 1, .body = "x"};
+    struct batch_spec spec = {.collection_id = 1, .batch_id = "d", .entries = &entry, .count = 1};
+    (void)state;
+    w->deps.shard_count = 1;
+    w->deps.shard_duplicates = 3;
+    w->deps.duplicate_window_ms = 1000;
+    assert_int_equal(world_open(w), SF_OK);
+    (void)world_put(w, 1, 1, "a", "x");
+    (void)world_put(w, 1, 1, "b", "x");
+    (void)world_put(w, 2, 1, "c", "x");
+    struct outcome out = world_wait(w, world_submit(w, &spec));
+    expect_overloaded(&out, "duplicate_window");
+    assert_true(world_put(w, 1, 1, "a", "x").duplicate); /* what is remembered is answered */
+    world_settle(w);
+    hand_tso_set(&w->tso, WORLD_TSO0 + (UINT64_C(5000) << 18));
+    struct entry mark = {.barrier = true};
+    struct batch_spec other = {.collection_id = 3, .batch_id = "m", .entries = &mark, .count = 1};
+    assert_int_equal(world_wait(w, world_submit(w, &other)).gate, DURABLE); /* needs no entry */
+    world_free(w);
+}
+
 /* A lane that left memory comes back from the manifest with the same state. */
 static void test_eviction(void **state)
 {
@@ -384,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_writers_stopped),
         cmocka_unit_test(test_lane_queue_full),
         cmocka_unit_test(test_hot_lanes_full),
+        cmocka_unit_test(test_duplicate_window_full),
         cmocka_unit_test(test_eviction),
         cmocka_unit_test(test_idle_costs_nothing),
         cmocka_unit_test(test_oracle_demand_gathers),

@@ -60,6 +60,7 @@ struct world {
     struct named named[8192];
     size_t named_count;
     unsigned clients_done;
+    bool over;
     uint64_t last_tso;
     unsigned tso_divisor; /* the oracle's physical time runs this much slower */
     /* seen in the backend */
@@ -706,6 +707,14 @@ static void run_late(struct sim_process *process, void *arg)
     w->clients_done++;
 }
 
+/* Keeps time going while nodes are down. */
+static void run_clock(struct sim_process *process, void *arg)
+{
+    const struct world *w = arg;
+    while (!w->over)
+        sim_sleep(process, 50);
+}
+
 static bool clients_done(struct sim *sim, void *ctx)
 {
     const struct world *w = ctx;
@@ -803,11 +812,14 @@ static void run_coord(struct sim *sim)
         sim_spawn(process, run_client, &clients[i]);
     }
     sim_spawn(process, run_late, w);
+    sim_spawn(process, run_clock, w);
     sim_run_for(sim, 8000);
     sim_settle(sim);
     sim_run_until(sim, clients_done, w, 120000, "every batch is answered");
     sim_run_until(sim, all_published, w, 60000, "everything that stands is visible");
     check_end(w);
+    w->over = true;
+    sim_run_for(sim, 100);
     sim_stop_nodes(sim);
     sim_set_invariant(sim, NULL, NULL);
     free(w);
