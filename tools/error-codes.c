@@ -47,18 +47,37 @@ static const char *const outro[] = {
     "",
     "## Which code for which fault",
     "",
-    "1. `SF_INVALID_ARGUMENT` (malformed): the message cannot be read as a request of the method:",
-    "   broken encoding, a required message or branch that is missing, an unset or unknown enum, "
-    "an",
-    "   empty plan.",
-    "2. `SF_BAD_REQUEST` (readable but illegal): overlength or badly formed identity strings and "
-    "names,",
-    "   duplicates, values out of range, page tokens that do not verify.",
+    "Both codes name the `field` and its `violation`. Where the line between them runs depends on "
+    "the",
+    "service:",
     "",
-    "When both apply, malformed wins. The order of all checks: malformed input, authentication, "
-    "static",
-    "grants, replay of an earlier success, current state of the catalog, and only then limits and",
-    "fences.",
+    "| Service | `SF_INVALID_ARGUMENT` | `SF_BAD_REQUEST` |",
+    "| --- | --- | --- |",
+    "| every one | the bytes do not decode as the method's message | a string is no valid UTF-8 or "
+    "holds U+0000 |",
+    "| catalog, public and private | nothing else | everything that a request itself has wrong: a "
+    "required message, branch or string that is missing, an enum that is unset or unknown, "
+    "overlength or badly formed strings and names, values out of range, unknown fields of a "
+    "mutation, page tokens that do not verify |",
+    "| `IdAllocatorService` | `meta`, `idempotency_key`, `client_id`, `client_kind`, `collection` "
+    "or the plan's items missing or unset, a `route_intent` other than CREATE_INSERT, an item "
+    "without a branch or id | overlength or badly formed identity strings, an optional string that "
+    "is present but empty, an id twice in one plan |",
+    "| `IngestService`, a stream | the first message is no `open`, a later one no batch; "
+    "`client_kind` unset or unknown | `open.meta` missing; identity strings empty, overlength or "
+    "badly formed |",
+    "| `IngestService`, a batch (in its acknowledgement) | `collection` missing; `durability`, "
+    "`visibility` or a row's `op` unset or unknown; no entries, an entry that is neither row nor "
+    "mark, a row without id; a source timestamp too far ahead (`commit_ts_ahead`) | every other "
+    "rule of a batch and its documents, receipts included |",
+    "| coordinator, operations (private) | nothing else | everything that a request itself has "
+    "wrong |",
+    "",
+    "Where a service knows both, `SF_INVALID_ARGUMENT` wins when both apply. The order of all "
+    "checks:",
+    "the request itself, authentication, static grants, replay of an earlier success, current "
+    "state of",
+    "the catalog, and only then limits and fences.",
     "",
     "## Detail keys and context branches",
     "",

@@ -49,8 +49,8 @@ enum sf_grpc_status {
 #define SF_ERR_TABLE(X) \
     X(SF_OK,                   "",                        OK,           OK,                  200, true,  "", "success") \
     /* public contract codes */ \
-    X(SF_BAD_REQUEST,          "SF_BAD_REQUEST",          CALLER_FAULT, INVALID_ARGUMENT,    400, false, "field,violation", "the request is readable but breaks a rule of its fields") \
-    X(SF_INVALID_ARGUMENT,     "SF_INVALID_ARGUMENT",     CALLER_FAULT, INVALID_ARGUMENT,    400, false, "field,violation", "the request cannot be read as one of this method") \
+    X(SF_BAD_REQUEST,          "SF_BAD_REQUEST",          CALLER_FAULT, INVALID_ARGUMENT,    400, false, "field,violation", "the request breaks a rule of its fields; outside AllocateIds and StreamMutations this includes what is missing, unset or unknown") \
+    X(SF_INVALID_ARGUMENT,     "SF_INVALID_ARGUMENT",     CALLER_FAULT, INVALID_ARGUMENT,    400, false, "field,violation", "the bytes do not decode; in AllocateIds and StreamMutations also: what makes it a request is missing, unset or unknown") \
     X(SF_UNAUTHENTICATED,      "SF_UNAUTHENTICATED",      CALLER_FAULT, UNAUTHENTICATED,     401, false, "", "the peer did not prove an identity") \
     X(SF_FORBIDDEN,            "SF_FORBIDDEN",            CALLER_FAULT, PERMISSION_DENIED,   403, false, "", "the identity or caller kind may never do this") \
     X(SF_RESOURCE_NOT_FOUND,   "SF_RESOURCE_NOT_FOUND",   CALLER_FAULT, NOT_FOUND,           404, false, "", "no such live resource") \
