@@ -41,15 +41,17 @@ struct sf_allocator_limits {
 
 /* What the allocator is made of; everything outlives it. */
 struct sf_allocator_deps {
-    struct sf_store *store;       /* durable truth */
-    struct sf_loop *const *loops; /* lanes are spread over these by hash; array is copied */
-    size_t loop_count;            /* >= 1 */
-    struct sf_clock *clock;       /* wall clock for *_unix_ms, monotonic for latencies */
-    struct sf_channel *catalog;   /* CatalogControlPrivateService.GetCollectionAdmissionState */
-    struct sf_keyring *keyring;   /* signs receipts */
-    struct sf_attempts *attempts; /* attempt ids; its `process` is this owner's id */
-    uint64_t random_seed;         /* jitter of retries */
-    struct sf_metrics *metrics;   /* required metrics are registered here; not NULL */
+    struct sf_store *store;         /* durable truth */
+    struct sf_loop *const *loops;   /* lanes are spread over these by hash; array is copied */
+    size_t loop_count;              /* >= 1 */
+    struct sf_clock *clock;         /* wall clock for *_unix_ms, monotonic for latencies */
+    struct sf_clock *applied_clock; /* wall clock of applies and so of receipts, whose age ingest
+                                       measures in timestamps (sf_oracle_clock); NULL = clock */
+    struct sf_channel *catalog;     /* CatalogControlPrivateService.GetCollectionAdmissionState */
+    struct sf_keyring *keyring;     /* signs receipts */
+    struct sf_attempts *attempts;   /* attempt ids; its `process` is this owner's id */
+    uint64_t random_seed;           /* jitter of retries */
+    struct sf_metrics *metrics;     /* required metrics are registered here; not NULL */
     const struct sf_allocator_grants *grants; /* NULL = every authenticated identity may */
     struct sf_allocator_limits limits;
 };

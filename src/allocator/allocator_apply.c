@@ -440,9 +440,11 @@ static void write_done(struct sf_batch *batch)
 static void after_init(struct sf_alloc_lane *lane)
 {
     struct sf_alloc_state *after = &lane->group.after;
-    int64_t now = sf_clock_unix_ms(lane->shard->allocator->deps.clock);
+    const struct sf_allocator_deps *deps = &lane->shard->allocator->deps;
+    int64_t now = sf_clock_unix_ms(deps->clock);
 
-    lane->group.applied_at_unix_ms = now;
+    lane->group.applied_at_unix_ms =
+        deps->applied_clock == NULL ? now : sf_clock_unix_ms(deps->applied_clock);
     *after = lane->in_hand;
     after->exists = true;
     after->version++;

@@ -181,6 +181,7 @@ static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *dia
         .loops = server->loops,
         .loop_count = server->loop_count,
         .clock = server->clock,
+        .applied_clock = sf_oracle_clock(server->tso),
         .catalog = server->catalog_channel,
         .keyring = server->keyring,
         .attempts = &server->attempts,

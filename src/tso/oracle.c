@@ -44,11 +44,14 @@ enum window_state { WINDOW_IDLE, WINDOW_SWAPPING, WINDOW_READING, WINDOW_STOPPED
 
 struct oracle {
     struct sf_tso_source base;          /* what callers hold */
+    struct sf_clock axis;               /* immutable: what sf_oracle_clock hands out */
     struct sf_oracle_options options;   /* immutable */
     struct sf_sched *sched;             /* immutable: how open and destroy wait */
     char owner_id[SF_ATTEMPT_ID_BYTES]; /* immutable */
     uint64_t epoch;                     /* immutable */
     _Atomic bool stopped;               /* state is WINDOW_STOPPED; for other threads */
+    _Atomic uint64_t issued;            /* `next`, for other threads */
+    _Atomic int64_t issued_mono_ms;     /* monotonic clock then */
     /* loop */
     enum window_state state;     /* of the window object */
     bool doubt;                  /* the last swap may still land: look before the next one */
@@ -241,6 +244,12 @@ static void follow_clock(struct oracle *o)
     }
 }
 
+static void note_issued(struct oracle *o)
+{
+    atomic_store(&o->issued, o->next);
+    atomic_store(&o->issued_mono_ms, sf_clock_mono_ms(o->options.clock));
+}
+
 static bool fits(const struct oracle *o, uint32_t count)
 {
     return o->next < o->end && count <= o->end - o->next;
@@ -254,6 +263,7 @@ static void serve_on_loop(struct oracle *o)
         r->err = SF_OK;
         r->first = (struct sf_tso){o->next};
         o->next += r->count;
+        note_issued(o);
         sf_tso_complete_on_loop(r, o->options.loop);
     }
 }
@@ -449,6 +459,43 @@ static void oracle_destroy(struct sf_tso_source *source)
 static const struct sf_tso_source_vtable oracle_vtable = {.get = oracle_get,
                                                           .destroy = oracle_destroy};
 
+/* ---- the clock on the oracle's axis ---- */
+
+static struct sf_clock *clock_below(struct sf_clock *axis)
+{
+    return SF_CONTAINER_OF(axis, struct oracle, axis)->options.clock;
+}
+
+static int64_t axis_unix_ms(struct sf_clock *axis)
+{
+    struct oracle *o = SF_CONTAINER_OF(axis, struct oracle, axis);
+    int64_t passed_ms = sf_clock_mono_ms(o->options.clock) - atomic_load(&o->issued_mono_ms);
+    int64_t issued_ms = (int64_t)sf_tso_physical_ms((struct sf_tso){atomic_load(&o->issued)});
+    int64_t wall_ms = sf_clock_unix_ms(o->options.clock);
+
+    issued_ms += passed_ms / 2; /* as follow_clock will when it is asked */
+    return wall_ms > issued_ms ? wall_ms : issued_ms;
+}
+
+static int64_t axis_mono_ms(struct sf_clock *axis)
+{
+    return sf_clock_mono_ms(clock_below(axis));
+}
+
+static int64_t axis_mono_ns(struct sf_clock *axis)
+{
+    return sf_clock_mono_ns(clock_below(axis));
+}
+
+static const struct sf_clock_vtable axis_vtable = {
+    .unix_ms = axis_unix_ms, .mono_ms = axis_mono_ms, .mono_ns = axis_mono_ns};
+
+struct sf_clock *sf_oracle_clock(struct sf_tso_source *source)
+{
+    SF_ASSERT(source->vtable == &oracle_vtable);
+    return &oracle_of(source)->axis;
+}
+
 bool sf_oracle_is_serving(const struct sf_tso_source *source)
 {
     const struct oracle *o = SF_CONTAINER_OF(source, const struct oracle, base);
@@ -463,6 +510,7 @@ enum sf_err sf_oracle_open(const struct sf_oracle_options *options, struct sf_sc
     struct oracle *o = sf_calloc(1, sizeof(*o));
 
     o->base.vtable = &oracle_vtable;
+    o->axis.vtable = &axis_vtable;
     o->options = *options;
     if (o->options.window_ms == 0)
         o->options.window_ms = DEFAULT_WINDOW_MS;
@@ -474,6 +522,7 @@ enum sf_err sf_oracle_open(const struct sf_oracle_options *options, struct sf_sc
         return err;
     }
     take_lead(o);
+    note_issued(o);
     *out_source = &o->base;
     return SF_OK;
 }

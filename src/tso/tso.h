@@ -73,6 +73,11 @@ SF_MUST_USE enum sf_err sf_oracle_open(const struct sf_oracle_options *options,
  * out nothing any more, and its process should say so and stop. Any thread. */
 bool sf_oracle_is_serving(const struct sf_tso_source *source);
 
+/* A clock whose wall time is the one of the oracle's `clock`, but never behind what the oracle (a
+ * source of sf_oracle_open) has given out: for times that are later held against timestamps, which
+ * a clock that was set back would make look old. Valid as long as the source. Any thread. */
+struct sf_clock *sf_oracle_clock(struct sf_tso_source *source);
+
 /* A batching front of `source` for one loop; itself a source. Requests gather while one is under
  * way. */
 struct sf_tso_source *sf_tso_batcher_new(struct sf_tso_source *source, struct sf_loop *loop);

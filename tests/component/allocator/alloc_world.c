@@ -157,6 +157,7 @@ struct process *world_start(struct world *w)
                                      .loops = loops,
                                      .loop_count = 1,
                                      .clock = &w->loop.clock.base,
+                                     .applied_clock = w->applied_clock,
                                      .catalog = w->ccs_channel,
                                      .keyring = w->keyring,
                                      .attempts = &p->attempts,

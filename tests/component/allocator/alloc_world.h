@@ -83,6 +83,7 @@ struct world {
     unsigned held_count;
     struct sf_allocator_limits limits; /* of processes started from now on */
     const struct sf_allocator_grants *grants;
+    struct sf_clock *applied_clock; /* of processes started from now on; NULL = the loop's */
     struct process processes[MAX_PROCESSES];
     unsigned process_count;
 };
