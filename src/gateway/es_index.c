@@ -342,6 +342,18 @@ static enum sf_err put_schema(struct sf_es *es, struct es_request *request, uint
     return err;
 }
 
+/* Of many that create one index, the losers' update meets the winner's collection. */
+static bool created_meanwhile(struct sf_es *es, struct es_request *request, struct sf_view name,
+                              uint64_t *out_collection_id)
+{
+    uint64_t namespace_id = 0;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    return name_resolve(es, request, name, &diag, &namespace_id, out_collection_id) == SF_OK &&
+           *out_collection_id != 0;
+}
+
 enum sf_err es_index_create(struct sf_es *es, struct es_request *request, struct sf_view name,
                             Searchfabric__V1__CollectionSchemaDefinition *definition,
                             struct sf_diag *diag)
@@ -352,6 +364,8 @@ enum sf_err es_index_create(struct sf_es *es, struct es_request *request, struct
     enum sf_err err = name_resolve(es, request, name, diag, &namespace_id, &collection_id);
     if (err == SF_OK && collection_id == 0)
         err = put_collection(es, request, namespace_id, name, diag, &collection_id);
+    if (err == SF_VERSION_CONFLICT && created_meanwhile(es, request, name, &collection_id))
+        err = SF_OK;
     /* An index that is there is settled by the schema's fence, which also knows a retry. */
     if (err == SF_OK)
         err = put_schema(es, request, namespace_id, collection_id, name, definition, diag);
