@@ -89,10 +89,10 @@ struct sf_server {
     struct sf_operations *operations;     /* owned: status and objects for the operator */
     struct sf_rpc_server *rpc;            /* owned: port 7400 */
     struct sf_es *es;                     /* owned: port 9200 */
-    char owner_id[64];         /* "pid-N-RANDOM": names this process in durable records */
-    int64_t started_unix_ms;   /* wall clock of the start */
-    int64_t started_mono_ms;   /* monotonic clock of the start */
-    int64_t start_duration_ms; /* until every worker served */
+    char owner_id[64];                 /* "pid-N-RANDOM": names this process in durable records */
+    int64_t started_unix_ms;           /* wall clock of the start */
+    int64_t started_mono_ms;           /* monotonic clock of the start */
+    _Atomic int64_t start_duration_ms; /* until every worker served; 0 before */
 
     /* under health_mu: a look holds it, so that nothing it looks at is freed meanwhile */
     pthread_mutex_t health_mu;
