@@ -48,8 +48,9 @@ void sf_ingest_drain(struct sf_ingest *ingest);
 
 /* Refuses new batches (SF_BACKEND_UNAVAILABLE), waits until every admitted one is answered, at most
  * `limit_ms`, and closes the links to the coordinator; what is open then is answered as
- * unavailable. Blocks: a worker task of `sched`, or a plain thread with `sched` NULL; never a loop.
- */
+ * unavailable, as soon as a question to the catalog or the oracle that is under way has ended. On
+ * return no batch is open. The edges have stopped or go on taking acknowledgements. Blocks: a
+ * worker task of `sched`, or a plain thread with `sched` NULL; never a loop. */
 void sf_ingest_stop(struct sf_ingest *ingest, struct sf_sched *sched, int64_t limit_ms);
 
 /* After sf_ingest_stop, once the loops run no task of it any more. NULL is fine. */

@@ -86,6 +86,17 @@ static enum sf_err read_result(struct ingest_collection *collection, const struc
     return sf_diag_set(diag, SF_INTERNAL, "the catalog's answer holds no admission state");
 }
 
+/* The catalog is asked no more. */
+static void refuse_closing(struct ingest_batch *batch)
+{
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    (void)sf_diag_set(&diag, SF_BACKEND_UNAVAILABLE, "the ingest gateway is shutting down");
+    sf_diag_detail(&diag, "failing_authority", "ingest");
+    ingest_batch_answer(batch, &diag);
+}
+
 static void on_read(void *user, const struct sf_diag *answer, const ProtobufCMessage *message)
 {
     struct ingest_collection *collection = user;
@@ -97,6 +108,8 @@ static void on_read(void *user, const struct sf_diag *answer, const ProtobufCMes
     collection->reading = false;
     while ((batch = ingest_queue_pop(&collection->current)) != NULL)
         ingest_batch_admit(batch, collection, err == SF_OK ? NULL : &diag);
+    while (collection->link->closing && (batch = ingest_queue_pop(&collection->waiting)) != NULL)
+        refuse_closing(batch);
     if (collection->waiting.head != NULL)
         read_start(collection);
 }
@@ -150,6 +163,10 @@ void ingest_admission_get(struct ingest_link *link, struct ingest_batch *batch)
     struct sf_view view = sf_view_bytes(key, sizeof(key));
     struct ingest_collection *collection = sf_map_get(link->collections, view);
 
+    if (link->closing) {
+        refuse_closing(batch);
+        return;
+    }
     if (collection == NULL) {
         if (sf_map_count(link->collections) >= SF_LIMIT_INGEST_CACHE_ENTRIES)
             evict_one(link);

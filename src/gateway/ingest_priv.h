@@ -80,7 +80,7 @@ struct ingest_link {
     struct sf_map *collections;  /* key -> struct ingest_collection */
     struct ingest_call *calls;   /* open ones, doubly linked */
     struct sf_task drain_task;   /* posted by the drain */
-    struct sf_task close_task;   /* posted by the stop */
+    struct sf_task close_task;   /* of the stop */
     bool closing;                /* the stop came by: the stream's end is the link's */
 };
 
@@ -127,15 +127,15 @@ struct sf_ingest {
     atomic_size_t active; /* batches not answered yet */
 
     /* the stop */
-    struct sf_timer limit;          /* of the wait for open batches, on the first link's loop */
-    struct sf_task limit_task;      /* starts it */
-    int64_t limit_ms;               /* how long it runs */
-    struct sf_waiter *close_waiter; /* woken by the last link; set before the links are closed */
+    struct sf_timer limit;     /* of the wait for open batches, on the first link's loop */
+    struct sf_task limit_task; /* starts it */
+    int64_t limit_ms;          /* how long it runs */
 
     /* under mu: only for the stop's wait */
     pthread_mutex_t mu;
     struct sf_waiter *drain_waiter; /* woken by the last open batch or the limit; NULL = none */
-    size_t links_closed;
+    struct sf_waiter *close_waiter; /* woken by the last link */
+    size_t links_closed;            /* that did what the stop asked of all */
 };
 
 void ingest_queue_push(struct ingest_queue *queue, struct ingest_batch *batch);

@@ -604,54 +604,73 @@ static void on_close(struct sf_task *task)
     ingest_link_close(link);
 }
 
+/* What was posted to the loop before has run. */
+static void on_turn(struct sf_task *task)
+{
+    ingest_link_closed(SF_CONTAINER_OF(task, struct ingest_link, close_task));
+}
+
 void ingest_link_closed(struct ingest_link *link)
 {
     struct sf_ingest *ingest = link->ingest;
 
     pthread_mutex_lock(&ingest->mu);
-    bool last = ++ingest->links_closed == ingest->link_count;
+    struct sf_waiter *waiter =
+        ++ingest->links_closed == ingest->link_count ? ingest->close_waiter : NULL;
     pthread_mutex_unlock(&ingest->mu);
-    if (last)
-        sf_waiter_wake(ingest->close_waiter);
+    if (waiter != NULL)
+        sf_waiter_wake(waiter);
 }
 
-/* Waits until no batch is open or the limit passed; the timer lives on the first link's loop. */
-static void drain_wait(struct sf_ingest *ingest, struct sf_sched *sched, int64_t limit_ms)
+/* Waits until no batch is open, or for the limit if its timer runs. */
+static void idle_wait(struct sf_ingest *ingest, struct sf_sched *sched, bool limited)
 {
     struct sf_waiter waiter;
 
     sf_waiter_init(&waiter, sched);
-    ingest->limit_ms = limit_ms;
-    ingest->limit_task.run = on_limit_start;
-    sf_timer_init(&ingest->limit, ingest->links[0].loop, on_limit);
-    sf_ingest_drain(ingest);
     pthread_mutex_lock(&ingest->mu);
     bool busy = atomic_load(&ingest->active) != 0;
     if (busy)
         ingest->drain_waiter = &waiter;
     pthread_mutex_unlock(&ingest->mu);
-    if (busy) {
+    if (busy && limited)
         sf_loop_post(ingest->links[0].loop, &ingest->limit_task);
+    if (busy)
         sf_waiter_wait(&waiter);
-    }
     sf_waiter_fini(&waiter);
-    if (atomic_load(&ingest->active) != 0)
-        SF_LOG(WARN, "ingest_drain_incomplete", SF_KV_U64("batches", atomic_load(&ingest->active)));
 }
 
-void sf_ingest_stop(struct sf_ingest *ingest, struct sf_sched *sched, int64_t limit_ms)
+/* Runs `run` on every link and waits until each has said ingest_link_closed. */
+static void links_run(struct sf_ingest *ingest, struct sf_sched *sched, sf_task_fn run)
 {
     struct sf_waiter waiter;
 
-    drain_wait(ingest, sched, limit_ms);
     sf_waiter_init(&waiter, sched);
+    pthread_mutex_lock(&ingest->mu);
+    ingest->links_closed = 0;
     ingest->close_waiter = &waiter;
+    pthread_mutex_unlock(&ingest->mu);
     for (size_t i = 0; i < ingest->link_count; i++) {
-        ingest->links[i].close_task.run = on_close;
+        ingest->links[i].close_task.run = run;
         sf_loop_post(ingest->links[i].loop, &ingest->links[i].close_task);
     }
     sf_waiter_wait(&waiter);
     sf_waiter_fini(&waiter);
+}
+
+void sf_ingest_stop(struct sf_ingest *ingest, struct sf_sched *sched, int64_t limit_ms)
+{
+    ingest->limit_ms = limit_ms;
+    ingest->limit_task.run = on_limit_start;
+    sf_timer_init(&ingest->limit, ingest->links[0].loop, on_limit);
+    sf_ingest_drain(ingest);
+    idle_wait(ingest, sched, true);
+    if (atomic_load(&ingest->active) != 0)
+        SF_LOG(WARN, "ingest_drain_incomplete", SF_KV_U64("batches", atomic_load(&ingest->active)));
+    links_run(ingest, sched, on_close);
+    /* What was being admitted ends by itself: reads and timestamps have their own limits. */
+    idle_wait(ingest, sched, false);
+    links_run(ingest, sched, on_turn);
 }
 
 void sf_ingest_destroy(struct sf_ingest *ingest)
