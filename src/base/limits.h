@@ -23,6 +23,9 @@
 #define SF_LIMIT_ADMIN_CONNECTIONS  64u
 #define SF_LIMIT_OPERATOR_GET_BYTES (4u << 20)
 
+/* Log: lines a second of one WARN or ERROR, which a peer or a broken disk may cause in a loop. */
+#define SF_LIMIT_LOG_LINES_PER_SECOND 100u
+
 /* Metrics: series of one name; label values may come from outside. */
 #define SF_LIMIT_METRIC_SERIES 256u
 

@@ -8,10 +8,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/limits.h"
 
 #define LINE_BYTES 4096u
 #define CUT_MARK   "...\n"
@@ -124,14 +125,39 @@ static void put_time(struct line *line)
     put_str(line, text);
 }
 
-void sf_log_write(enum sf_log_level level, const char *event, const struct sf_log_kv *pairs,
-                  size_t count)
+bool sf_log_site_allows(struct sf_log_site *site, int64_t now_s, uint64_t *out_suppressed)
+{
+    *out_suppressed = 0;
+    if (atomic_exchange_explicit(&site->second, now_s, memory_order_relaxed) != now_s)
+        atomic_store_explicit(&site->lines, 0, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&site->lines, 1, memory_order_relaxed) >=
+        SF_LIMIT_LOG_LINES_PER_SECOND) {
+        atomic_fetch_add_explicit(&site->suppressed, 1, memory_order_relaxed);
+        return false;
+    }
+    *out_suppressed = atomic_exchange_explicit(&site->suppressed, 0, memory_order_relaxed);
+    return true;
+}
+
+static int64_t mono_second(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+void sf_log_write(struct sf_log_site *site, enum sf_log_level level, const char *event,
+                  const struct sf_log_kv *pairs, size_t count)
 {
     static const char *const names[] = {" DEBUG ", " INFO ", " WARN ", " ERROR "};
     int fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
+    uint64_t suppressed = 0;
     struct line line;
 
     if ((int)level < atomic_load_explicit(&log_level, memory_order_relaxed) || fd < 0)
+        return;
+    if (level >= SF_LOG_WARN && !sf_log_site_allows(site, mono_second(), &suppressed))
         return;
     line.len = 0;
     line.cut = false;
@@ -140,6 +166,8 @@ void sf_log_write(enum sf_log_level level, const char *event, const struct sf_lo
     put_str(&line, event);
     for (size_t i = 0; i < count; i++)
         put_pair(&line, &pairs[i]);
+    if (suppressed > 0)
+        put_pair(&line, &SF_KV_U64("suppressed", suppressed));
     if (line.cut) {
         memcpy(line.text + line.len, CUT_MARK, sizeof(CUT_MARK) - 1);
         line.len += sizeof(CUT_MARK) - 1;

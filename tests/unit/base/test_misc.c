@@ -1,5 +1,6 @@
 /* Clock, random numbers, log lines and metrics. */
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/rng.h"
@@ -120,6 +121,38 @@ static void test_log_level(void **state)
     sf_log_set_fd(2);
 }
 
+static void test_log_site_is_bounded(void **state)
+{
+    (void)state;
+    struct sf_log_site site = {0};
+    uint64_t suppressed = 99;
+
+    for (unsigned i = 0; i < SF_LIMIT_LOG_LINES_PER_SECOND; i++)
+        assert_true(sf_log_site_allows(&site, 1000, &suppressed));
+    assert_int_equal(suppressed, 0);
+    for (unsigned i = 0; i < 7; i++)
+        assert_false(sf_log_site_allows(&site, 1000, &suppressed));
+    assert_true(sf_log_site_allows(&site, 1001, &suppressed));
+    assert_int_equal(suppressed, 7);
+    assert_true(sf_log_site_allows(&site, 1001, &suppressed));
+    assert_int_equal(suppressed, 0);
+}
+
+static void test_log_tells_what_it_left_out(void **state)
+{
+    (void)state;
+    char line[8192];
+    const struct sf_log_kv pair = SF_KV_U64("id", 1);
+    struct sf_log_site site = {.suppressed = 12};
+
+    LOGGED(line, sf_log_write(&site, SF_LOG_ERROR, "again", &pair, 1));
+    assert_non_null(strstr(line, " ERROR again id=1 suppressed=12\n"));
+    /* what is told by itself, once, is not bounded */
+    site = (struct sf_log_site){.suppressed = 12};
+    LOGGED(line, sf_log_write(&site, SF_LOG_INFO, "once", &pair, 1));
+    assert_non_null(strstr(line, " INFO once id=1\n"));
+}
+
 static void test_log_line_is_cut(void **state)
 {
     (void)state;
@@ -226,6 +259,8 @@ int main(void)
         cmocka_unit_test(test_rng_below),
         cmocka_unit_test(test_log_line),
         cmocka_unit_test(test_log_level),
+        cmocka_unit_test(test_log_site_is_bounded),
+        cmocka_unit_test(test_log_tells_what_it_left_out),
         cmocka_unit_test(test_log_line_is_cut),
         cmocka_unit_test(test_metrics),
         cmocka_unit_test(test_metric_series_are_bounded),
