@@ -9,7 +9,7 @@
 #include "fault/all/all_calls.h"
 
 #define ALL_COLLECTIONS 2
-#define ALL_CLIENTS     2
+#define ALL_CLIENTS     3
 #define ALL_ITEMS       4
 #define ALL_ISSUE       UINT64_MAX
 #define ALL_ALLOCS      14
