@@ -124,6 +124,8 @@ void sf_lane_refuse_unstarted(struct sf_lane *lane, const char *authority)
     sf_diag_detail(&diag, "failing_authority", "%s", authority);
     while (lane->queue_first != NULL && !lane->queue_first->started)
         refuse_front(lane, REFUSAL(DEPENDENCY_UNAVAILABLE), &diag);
+    if (lane->queue_first == NULL)
+        lane->tso_left = 0; /* no stock is kept */
     sf_shard_count(lane->shard);
     sf_shard_control_check(lane->shard);
 }
@@ -395,10 +397,12 @@ static bool may_start(struct sf_lane *lane, struct sf_submit *submit)
     struct sf_diag diag;
     uint64_t admitted = submit->dup->first_admitted_ts;
     uint32_t window_ms = lane->shard->commit->deps.duplicate_window_ms;
+    uint64_t now = lane->tso_next; /* may be older than what the window was pruned by */
     if (submit->started)
         return true;
     sf_diag_init(&diag);
-    if (sf_commit_expired(admitted, lane->tso_next, window_ms) && !SF_MUTANT(coord_expired)) {
+    now = now > lane->shard->newest_tso ? now : lane->shard->newest_tso;
+    if (sf_commit_expired(admitted, now, window_ms) && !SF_MUTANT(coord_expired)) {
         (void)sf_diag_bad_field(&diag, "first_admitted_ts", "expired",
                                 "the batch was first admitted more than %u ms ago", window_ms);
         refuse_front(lane, REFUSAL(DUPLICATE_WINDOW_EXPIRED), &diag);
