@@ -41,17 +41,20 @@ static void log_slice(const char *event, const struct sf_intent *intent)
 /* ---- queue -------------------------------------------------------------------------------------
  */
 
-static void dequeue(struct sf_lane *lane)
+/* Takes the batch behind `before` (NULL: the front one) off the queue. */
+static struct sf_submit *take(struct sf_lane *lane, struct sf_submit *before)
 {
-    struct sf_submit *submit = lane->queue_first;
-    lane->queue_first = submit->next_queued;
-    if (lane->queue_first == NULL)
-        lane->queue_last = NULL;
+    struct sf_submit **at = before == NULL ? &lane->queue_first : &before->next_queued;
+    struct sf_submit *submit = *at;
+    *at = submit->next_queued;
+    if (*at == NULL)
+        lane->queue_last = before;
     submit->next_queued = NULL;
     lane->queued--;
     lane->shard->queued--;
     lane->shard->pending_bytes -= submit->reserved;
     submit->reserved = 0;
+    return submit;
 }
 
 static void enqueue(struct sf_lane *lane, struct sf_submit *submit)
@@ -87,9 +90,7 @@ static void refuse_dup(struct sf_dup *dup, Searchfabric__V1__BatchRefusal refusa
 static void refuse_front(struct sf_lane *lane, Searchfabric__V1__BatchRefusal refusal,
                          const struct sf_diag *diag)
 {
-    struct sf_dup *dup = lane->queue_first->dup;
-    dequeue(lane);
-    refuse_dup(dup, refusal, diag);
+    refuse_dup(take(lane, NULL)->dup, refusal, diag);
 }
 
 /* ---- timestamps --------------------------------------------------------------------------------
@@ -124,6 +125,8 @@ void sf_lane_refuse_unstarted(struct sf_lane *lane, const char *authority)
     sf_diag_detail(&diag, "failing_authority", "%s", authority);
     while (lane->queue_first != NULL && !lane->queue_first->started)
         refuse_front(lane, REFUSAL(DEPENDENCY_UNAVAILABLE), &diag);
+    while (lane->queue_first != NULL && lane->queue_first->next_queued != NULL)
+        refuse_dup(take(lane, lane->queue_first)->dup, REFUSAL(DEPENDENCY_UNAVAILABLE), &diag);
     if (lane->queue_first == NULL)
         lane->tso_left = 0; /* no stock is kept */
     sf_shard_count(lane->shard);
@@ -419,9 +422,8 @@ static bool may_start(struct sf_lane *lane, struct sf_submit *submit)
 
 static void finish_sequencing(struct sf_lane *lane)
 {
-    struct sf_submit *submit = lane->queue_first;
+    struct sf_submit *submit = take(lane, NULL);
     struct sf_dup *dup = submit->dup;
-    dequeue(lane);
     sf_arena_destroy(submit->arena);
     submit->arena = NULL;
     submit->planned = NULL;
@@ -802,10 +804,9 @@ void sf_lane_abandon(struct sf_lane *lane, Searchfabric__V1__BatchRefusal refusa
         sf_lane_query_answer(query, NULL, SF_BACKEND_UNAVAILABLE);
     }
     while (lane->queue_first != NULL) {
-        struct sf_submit *submit = lane->queue_first;
+        struct sf_submit *submit = take(lane, NULL);
         struct sf_dup *dup = submit->dup;
         bool started = submit->started || dup->known > 0;
-        dequeue(lane);
         if (!started) {
             refuse_dup(dup, refusal, NULL);
             continue;

@@ -100,6 +100,38 @@ static void test_oracle_down(void **state)
     world_free(w);
 }
 
+/* A batch that has started waits for the oracle; what stands behind it is not kept waiting. */
+static void test_oracle_down_in_a_batch(void **state)
+{
+    struct world *w = world_new();
+    struct entry entries[3] = {
+        {.doc_id = 1, .body = "x"}, {.barrier = true}, {.doc_id = 2, .body = "y"}};
+    struct batch_spec spec = {.collection_id = 1, .batch_id = "a", .entries = entries, .count = 3};
+    struct batch_spec next = {.collection_id = 1, .entries = &entries[2], .count = 1};
+    struct sf_commit_stats stats;
+    (void)state;
+    assert_int_equal(world_open(w), SF_OK);
+    gate_store_hold(w->gate, "wal/");
+    uint64_t first = world_submit(w, &spec);
+    gate_store_wait_held(w->gate, 1);
+    next.batch_id = "b";
+    uint64_t second = world_submit(w, &next);
+    next.batch_id = "c";
+    uint64_t third = world_submit(w, &next);
+    hand_tso_down(&w->tso, true);
+    gate_store_hold(w->gate, NULL);
+    assert_int_equal(world_wait(w, second).refusal, REFUSED(DEPENDENCY_UNAVAILABLE));
+    assert_int_equal(world_wait(w, third).refusal, REFUSED(DEPENDENCY_UNAVAILABLE));
+    assert_int_equal(world_look(w, first).gate, 0);
+    hand_tso_down(&w->tso, false);
+    assert_int_equal(world_wait(w, first).gate, DURABLE);
+    assert_int_equal(world_wait(w, world_submit(w, &next)).gate, DURABLE);
+    world_settle(w);
+    sf_commit_stats_get(w->commit, &stats);
+    assert_int_equal(stats.pending_bytes, 0);
+    world_free(w);
+}
+
 /* The bound cannot be made durable: nothing above it is released, and nobody waits for ever. */
 static void test_leadership_unreachable(void **state)
 {
@@ -404,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_duplicates),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_oracle_down),
+        cmocka_unit_test(test_oracle_down_in_a_batch),
         cmocka_unit_test(test_leadership_unreachable),
         cmocka_unit_test(test_lane_not_readable),
         cmocka_unit_test(test_writers_stopped),
