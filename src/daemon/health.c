@@ -75,6 +75,12 @@ static void fail(struct sf_worker_status *status, const char *detail)
     status->detail = detail;
 }
 
+static void look_store(struct sf_server *server, struct sf_worker_status *status)
+{
+    if (status->state == SF_WORKER_SERVING && sf_embedded_store_failed(server->embedded))
+        fail(status, "a write failed, nothing more is written; see to the disk and restart");
+}
+
 static void look_tso(struct sf_server *server, struct sf_worker_status *status)
 {
     if (status->state == SF_WORKER_SERVING && !sf_oracle_is_serving(server->tso))
@@ -154,6 +160,7 @@ bool sf_workers_look(struct sf_server *server, struct sf_worker_status *out)
         out[i].detail = "";
         out[i].state = server->states[i];
     }
+    look_store(server, &out[SF_WORKER_STORE]);
     look_tso(server, &out[SF_WORKER_TSO]);
     look_catalog(server, &out[SF_WORKER_CCS]);
     look_allocator(server, &out[SF_WORKER_ALLOCATOR]);

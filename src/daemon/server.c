@@ -95,6 +95,7 @@ static enum sf_err start_store(struct sf_server *server, struct sf_diag *diag)
 
     if (err != SF_OK)
         return err;
+    server->embedded = server->store;
     server->store = sf_metered_store_new(server->store, server->metrics, server->clock);
     err = sf_store_probe(server->store, NULL, diag);
     if (err != SF_OK)

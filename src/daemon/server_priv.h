@@ -73,6 +73,7 @@ struct sf_server {
     struct sf_heartbeat *heartbeats;      /* one per loop */
     struct sf_sched *pool;                /* owned: the workers that may wait */
     struct sf_store *store;               /* owned: metered embedded store */
+    const struct sf_store *embedded;      /* the one within `store` */
     struct sf_store_identity identity;    /* of the store */
     struct sf_attempts attempts;          /* source of attempt ids */
     struct sf_keyring *keyring;           /* owned: signs page tokens and receipts */

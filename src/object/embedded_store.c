@@ -64,7 +64,7 @@ struct embedded_store {
     _Atomic uint64_t syncs;              /* synced writes so far */
     /* committer only */
     uint64_t sequence;      /* last one used */
-    bool failed;            /* a write failed: nothing is written any more */
+    _Atomic bool failed;    /* a write failed: nothing is written any more */
     struct sf_map *overlay; /* key -> struct overlay of the present merge */
     /* under mu */
     pthread_mutex_t mu;                /* guards what follows, but the threads */
@@ -581,6 +581,14 @@ uint64_t sf_embedded_store_syncs(const struct sf_store *store)
 
     SF_ASSERT(store->vtable == &embedded_vtable);
     return atomic_load_explicit(&s->syncs, memory_order_relaxed);
+}
+
+bool sf_embedded_store_failed(const struct sf_store *store)
+{
+    const struct embedded_store *s = SF_CONTAINER_OF(store, const struct embedded_store, base);
+
+    SF_ASSERT(store->vtable == &embedded_vtable);
+    return atomic_load(&s->failed);
 }
 
 /* Level of RocksDB's own log at which it stays empty. */

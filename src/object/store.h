@@ -158,6 +158,11 @@ SF_MUST_USE enum sf_err sf_embedded_store_open(const char *path, struct sf_diag 
  * thread. */
 uint64_t sf_embedded_store_syncs(const struct sf_store *store);
 
+/* True once a write of an embedded store failed (a full disk): it reads on but takes nothing more,
+ * for what the write left behind is known only to the next open. Its process should say so. Any
+ * thread. */
+bool sf_embedded_store_failed(const struct sf_store *store);
+
 /* Proves conditions and listing through the store under `probe/{random}/`: create-only twice, stale
  * etag, missing key, concurrent pair, list after put. Error: SF_ERR_CONFIG with the reason: do not
  * serve. */

@@ -205,6 +205,8 @@ static void test_no_room_for_anything_ends_no_process(void **state)
         const struct rlimit none = {.rlim_cur = 4096, .rlim_max = 4096};
         if (sf_embedded_store_open(folder, NULL, &store) != SF_OK)
             _exit(1);
+        if (sf_embedded_store_failed(store))
+            _exit(3);
         (void)signal(SIGXFSZ, SIG_IGN);
         (void)setrlimit(RLIMIT_FSIZE, &none);
         enum sf_err errs[4];
@@ -213,6 +215,8 @@ static void test_no_room_for_anything_ends_no_process(void **state)
                                  .body = sf_view_bytes(body, sizeof(body))};
             errs[i] = sf_store_put_wait(store, NULL, &put);
         }
+        if (!sf_embedded_store_failed(store))
+            _exit(4);
         sf_store_destroy(store);
         _exit(errs[0] == SF_ERR_AMBIGUOUS && errs[3] == SF_ERR_UNAVAILABLE ? 0 : 2);
     }
