@@ -244,7 +244,10 @@ static enum sf_err allocate_once(struct write *w, struct write_chunk *chunk, siz
 
     if (!plan_build(chunk, &plan))
         return sf_diag_set(diag, SF_ERR_LIMIT, "%s", no_memory_text);
-    es_key(w->request, "documents", chunk->group->index, chunk->number, first, chunk->batch_id);
+    /* The plan without explicit ids has one name, however many documents it has: under one key
+     * another number of documents meets the first plan and is refused. */
+    es_key(w->request, "documents", chunk->group->index, chunk->number,
+           first < chunk->count ? first : UINT64_MAX, chunk->batch_id);
     es_meta(w->es, &meta, chunk->batch_id);
     ref.namespace_id = chunk->group->binding->namespace_id;
     ref.collection_id = chunk->group->binding->collection_id;

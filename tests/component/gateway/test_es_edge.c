@@ -275,6 +275,12 @@ static void test_keys(void **state)
                             edge.allocations[4]->meta->idempotency_key);
     post("/books/_doc", "", "{}");
     assert_answer(400, "Idempotency-Key");
+    /* The key says nothing about how many documents there are: more under it meet the first plan.
+     */
+    post("/books/_bulk", "k3", "{\"create\":{}}\n{}\n");
+    post("/books/_bulk", "k3", "{\"create\":{}}\n{}\n{\"create\":{}}\n{}\n");
+    assert_string_equal(edge.allocations[5]->meta->idempotency_key,
+                        edge.allocations[6]->meta->idempotency_key);
 }
 
 static void test_refresh_waits_for_visibility(void **state)
