@@ -47,6 +47,7 @@ struct load {
     uint64_t acked;           /* documents acknowledged */
     uint64_t refused;         /* documents refused */
     uint64_t retries;         /* requests sent again */
+    bool key_taken;           /* an answer said that the key stands for other documents */
     int64_t started_ms;       /* monotonic */
     int64_t progress_ms;      /* last progress line */
 };
@@ -191,6 +192,8 @@ static bool take_item(struct load *load, size_t doc, json_t *item, bool *out_aga
     }
     const char *reason =
         json_string_value(json_object_get(json_object_get(create, "error"), "reason"));
+    if (reason != NULL && strstr(reason, sf_err_info(SF_IDEMPOTENCY_CONFLICT)->code) != NULL)
+        load->key_taken = true;
     if (load->refused++ < REFUSALS_SHOWN)
         fprintf(stderr, "sfctl: load: document %zu refused, status %d: %s\n", doc, (int)status,
                 reason == NULL ? "" : reason);
@@ -237,6 +240,13 @@ static int run_request(struct load *load, uint64_t number, size_t first, size_t 
             exit_code = take_response(load, first, count, &again);
         if (exit_code != SF_CLI_OK)
             return exit_code;
+        if (load->key_taken) {
+            fprintf(stderr,
+                    "sfctl: load: stopped at document %zu: key %s stands for another file, "
+                    "--batch or --first-id\n",
+                    first, sf_cli_key(load->cli));
+            return SF_CLI_REFUSED;
+        }
         if (again && tries * AGAIN_PAUSE_MS >= load->retry_seconds * 1000) {
             fprintf(stderr,
                     "sfctl: load: request %" PRIu64 " is still held back after %" PRIu64
@@ -299,9 +309,10 @@ static void print_summary(const struct load *load)
         return;
     }
     printf("%" PRIu64 " of %zu documents acknowledged, %" PRIu64 " refused, %" PRIu64
-           " retries, %.2f s, %.0f documents/s\nrepeat safely with: --key %s\n",
-           load->acked, load->file.doc_count, load->refused, load->retries, seconds, rate,
-           sf_cli_key(load->cli));
+           " retries, %.2f s, %.0f documents/s\n",
+           load->acked, load->file.doc_count, load->refused, load->retries, seconds, rate);
+    if (!load->key_taken)
+        printf("repeat safely with: --key %s\n", sf_cli_key(load->cli));
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

@@ -54,6 +54,10 @@ enum sf_err sf_load_file_open(const char *path, struct sf_diag *diag, struct sf_
             (void)close(fd);
         return err;
     }
+    if (!S_ISREG(st.st_mode)) {
+        (void)close(fd);
+        return sf_diag_set(diag, SF_ERR_IO, "%s is not a regular file", path);
+    }
     out_file->map_bytes = (size_t)st.st_size;
     if (st.st_size > 0)
         out_file->map = mmap(NULL, out_file->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
