@@ -1,6 +1,9 @@
 /* What several commands read from their command lines in the same way. */
 #include "cli/cli_priv.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "base/text.h"
 
 bool sf_cli_parse_server(struct sf_cli *cli, const char *text)
@@ -41,4 +44,14 @@ error_t sf_cli_take_word(const char **words, size_t capacity, const char *arg,
         return ARGP_ERR_UNKNOWN;
     words[state->arg_num] = arg;
     return 0;
+}
+
+bool sf_cli_dir_has(const char *dir, const char *name)
+{
+    int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    bool has = fd >= 0 && faccessat(fd, name, F_OK, 0) == 0;
+
+    if (fd >= 0)
+        (void)close(fd);
+    return has;
 }

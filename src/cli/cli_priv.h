@@ -84,6 +84,10 @@ bool sf_cli_check_key(struct sf_diag *diag, const char *key);
 error_t sf_cli_take_word(const char **words, size_t capacity, const char *arg,
                          const struct argp_state *state);
 
+/* True when `dir` is a folder that holds an entry `name`. Commands that open a store by its folder
+ * ask first: opening one makes what is not there. */
+bool sf_cli_dir_has(const char *dir, const char *name);
+
 /* Prints "sfctl: ..." to stderr and returns SF_CLI_USAGE. */
 int sf_cli_usage(const char *fmt, ...) SF_PRINTF(1, 2);
 

@@ -123,7 +123,8 @@ int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv)
         "DIR [NAMESPACE_ID/COLLECTION_ID]",
         "restore-mark DIR: the embedded store in DIR was restored from a backup; allocator "
         "state older than now is closed. verify DIR NAMESPACE_ID/COLLECTION_ID: raises the "
-        "collection's next id above every id of a result and opens it. No server may run on DIR.",
+        "collection's next id above every id of a result and opens it. DIR is the folder 'store' "
+        "of a data folder; no server may run on it.",
         NULL,
         NULL,
         NULL};
@@ -142,6 +143,10 @@ int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv)
         return sf_cli_usage("alloc verify wants DIR NAMESPACE_ID/COLLECTION_ID");
     if (!verify && args.words[1] != NULL)
         return sf_cli_usage("alloc restore-mark wants DIR alone");
+    if (!sf_cli_dir_has(args.words[0], "CURRENT"))
+        return sf_cli_usage("%s: no embedded store in %s; that of a data folder is its subfolder "
+                            "'store'",
+                            action, args.words[0]);
     if (sf_embedded_store_open(args.words[0], &cli->diag, &store) != SF_OK)
         return sf_cli_fail(cli, action);
     int exit_code = verify ? run_verify(cli, store, &args, ref) : run_mark(cli, store, &args);

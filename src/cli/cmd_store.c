@@ -27,6 +27,9 @@ int sf_cli_store(struct sf_cli *cli, int argc, char **argv)
         return SF_CLI_USAGE;
     if (words[1] == NULL || strcmp(words[0], "probe") != 0)
         return sf_cli_usage("store wants probe DIR");
+    if (sf_cli_dir_has(words[1], "store"))
+        return sf_cli_usage("store probe: %s is a data folder; its store is %s/store", words[1],
+                            words[1]);
     struct sf_store *store = NULL;
     if (sf_embedded_store_open(words[1], &cli->diag, &store) != SF_OK)
         return sf_cli_fail(cli, "store probe");

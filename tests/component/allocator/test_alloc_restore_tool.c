@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "contract/descriptor_set.h"
@@ -84,6 +85,11 @@ static void test_mark_and_verify(void **state)
                      SF_OK);
     sf_log_set_fd(-1);
     sf_tempdir_make(folder);
+    /* a folder without a store is refused and stays empty: a wrong path marks nothing */
+    (void)snprintf(arguments, sizeof(arguments), "alloc restore-mark %s", folder);
+    assert_int_equal(run(arguments), 2);
+    assert_non_null(strstr(output, "no embedded store"));
+    assert_int_equal(rmdir(folder), 0);
     assert_int_equal(sf_embedded_store_open(folder, NULL, &store), SF_OK);
     plant(store);
     /* a folder in use is left alone */
