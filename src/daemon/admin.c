@@ -4,6 +4,7 @@
  * them either way. Two threads suffice: nothing here waits.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,14 +140,16 @@ enum sf_err sf_admin_start(struct sf_server *server, struct sf_diag *diag)
 
     if (!is_v6 && inet_pton(AF_INET, listen->host, &v4.sin_addr) != 1)
         return sf_diag_set(diag, SF_ERR_CONFIG, "%s is not an address", listen->host);
+    errno = 0;
     struct MHD_Daemon *daemon = MHD_start_daemon(
         flags, listen->port, NULL, NULL, on_request, server, MHD_OPTION_SOCK_ADDR,
         is_v6 ? (struct sockaddr *)&v6 : (struct sockaddr *)&v4, MHD_OPTION_THREAD_POOL_SIZE,
         (unsigned)ADMIN_THREADS, MHD_OPTION_CONNECTION_LIMIT, SF_LIMIT_ADMIN_CONNECTIONS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)ADMIN_TIMEOUT_S, MHD_OPTION_END);
     if (daemon == NULL)
-        return sf_diag_set(diag, SF_ERR_IO, "cannot listen on %s port %u (admin)", listen->host,
-                           (unsigned)listen->port);
+        return sf_diag_set(diag, SF_ERR_IO, "cannot listen on %s port %u (admin)%s%s", listen->host,
+                           (unsigned)listen->port, errno == 0 ? "" : ": ",
+                           errno == 0 ? "" : strerror(errno));
     server->admin = sf_calloc(1, sizeof(*server->admin));
     server->admin->daemon = daemon;
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT);

@@ -9,8 +9,10 @@
 #include "gateway/es_http_priv.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -296,6 +298,7 @@ enum sf_err sf_es_start(const struct sf_es_options *options, struct sf_diag *dia
         return sf_diag_set(diag, SF_ERR_CONFIG, "the Elasticsearch edge binds loopback only");
     }
     es->ingest = es_ingest_new(options->ingest, options->loop, es->options.client_id);
+    errno = 0;
     es->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
             address.flags,
@@ -305,11 +308,13 @@ enum sf_err sf_es_start(const struct sf_es_options *options, struct sf_diag *dia
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, es, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
         NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (es->daemon == NULL) {
+        int reason = errno;
         es_ingest_destroy(es->ingest);
         es_free(es);
-        return sf_diag_set(diag, SF_ERR_IO, "cannot listen on %s port %u (Elasticsearch)",
+        return sf_diag_set(diag, SF_ERR_IO, "cannot listen on %s port %u (Elasticsearch)%s%s",
                            options->host != NULL ? options->host : "127.0.0.1",
-                           (unsigned)options->port);
+                           (unsigned)options->port, reason == 0 ? "" : ": ",
+                           reason == 0 ? "" : strerror(reason));
     }
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(es->daemon, MHD_DAEMON_INFO_BIND_PORT);
     es->port = info != NULL ? info->port : options->port;
