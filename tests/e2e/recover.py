@@ -343,20 +343,4 @@ def test_small_limits():
         assert set(pool.map(write, range(32))) == {201}
 
 
-def test_clock_that_jumped():
-    """After more than a day the start asks before it moves the time axis."""
-    one = new_server()
-    a = Api(one)
-    before = a.namespace().namespace_id
-    one.stop()
-    fake = shutil.which("faketime")
-    if fake is None:  # without it the oracle's own tests stand alone
-        one.start()
-        assert Api(one).namespace().namespace_id > before
-        return
-    command = [fake, "-f", "+3d", *one.command()]
-    out = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30)
-    assert out.returncode == 1 and b"--accept-clock-jump" in out.stderr, out
-
-
 run(globals())
