@@ -171,8 +171,10 @@ static void take_success(struct all_model *m, unsigned index, struct sf_view pac
 }
 
 /* Refusals that end an operation; all others but the retryable ones are wrong here. */
-static void take_refusal(struct all_model *m, unsigned index, const struct sf_diag *diag)
+static void take_refusal(struct all_model *m, const struct all_call *call)
 {
+    const struct sf_diag *diag = &call->diag;
+    unsigned index = call->index;
     const struct all_op *op = &m->ops[index];
     struct all_answer *a = &m->answers[index];
 
@@ -184,15 +186,18 @@ static void take_refusal(struct all_model *m, unsigned index, const struct sf_di
     }
     if (op->kind == ALL_READY && diag->err == SF_VERSION_CONFLICT && m->next_sent[op->collection])
         return; /* another generation is in force */
-    if (op->kind == ALL_BATCH && diag->err == SF_VERSION_CONFLICT && m->next_sent[op->collection] &&
+    const char *reason = sf_diag_get(diag, "ingest_rejection_reason");
+    if (op->kind == ALL_BATCH && reason != NULL &&
+        strcmp(reason, "schema_generation_mismatch") == 0 && m->next_sent[op->collection] &&
         strcmp(a->token, all_token(1)) == 0) {
         m->next_told[op->collection] = true;
         a->refused = true; /* what an earlier try did may stand */
         return;
     }
-    /* A race of two updates of one lineage is lost by one of them: it tries again. */
+    /* A race of two updates of one lineage is lost by one of them: it tries again. What a paused
+     * node found before another one answered may still come. */
     bool race = diag->err == SF_VERSION_CONFLICT &&
-                (op->kind == ALL_NAMESPACE || op->kind == ALL_COLLECTION) && !a->succeeded;
+                (op->kind == ALL_NAMESPACE || op->kind == ALL_COLLECTION) && call->floor[0] == 0;
     bool later = sf_err_info(diag->err)->cls == SF_CLASS_RETRY_LATER ||
                  diag->err == SF_DEADLINE_EXCEEDED || diag->err == SF_CANCELLED ||
                  diag->err == SF_ERR_STOPPED;
@@ -299,7 +304,7 @@ static void on_answer(struct all_call *call)
     sim_trace(m->sim, "client: %s -> %s %s", op->key, sf_err_info(call->err)->name,
               call->err == SF_OK ? "" : call->diag.message);
     if (call->err != SF_OK) {
-        take_refusal(m, call->index, &call->diag);
+        take_refusal(m, call);
     } else if (op->kind == ALL_BATCH) {
         PB(MutationAck) *ack =
             searchfabric__v1__mutation_ack__unpack(NULL, call->response.len, call->response.data);
@@ -340,6 +345,7 @@ struct all_call *all_model_call(struct all_model *m, unsigned index)
     call->answered = on_answer;
     call->ctx = m;
     call->index = index;
+    call->floor[0] = a->succeeded;
     call->floor[1] = m->highest_acked[op->collection];
     call->floor[2] = m->next_told[op->collection];
     return call;
