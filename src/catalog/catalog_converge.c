@@ -447,6 +447,10 @@ enum sf_err sf_catalog_signal(struct sf_catalog *catalog,
         err = swap_block(catalog, lineage.active->body, &change, arena, diag, &object);
     if (err == SF_OK)
         err = follow(catalog, object, arena, diag);
+    if (err != SF_OK) { /* the block may be ahead of the rows: the next look reads it again */
+        sf_catalog_adopt_mark(catalog, namespace_id, collection_id, 0);
+        sf_catalog_state_forget(catalog, namespace_id, collection_id);
+    }
     *out_state = change.state;
     *out_changed = err == SF_OK;
     return err;
