@@ -656,6 +656,64 @@ def test_acknowledged_survives_kills():
     stream.close()
 
 
+def test_whole_or_absent_over_kills():
+    """Slices that touch two engines, many under way, none repeated: each is wholly visible or not at all, and those whose
+    acknowledgement promised it are."""
+    fields = [sf.FieldDefinition(name="title", type=sf.FIELD_TYPE_TEXT, modalities=[sf.MODALITY_METADATA_SEARCH]),
+              sf.FieldDefinition(name="v", type=sf.FIELD_TYPE_DENSE_VECTOR, modalities=[sf.MODALITY_SEMANTIC_SEARCH],
+                                 vector=sf.VectorSettings(dimensions=2))]
+    at = place(api(), fields=fields)
+    sent, acked, stop = {}, {}, []
+
+    def work(number):
+        turn = 0
+        while not stop:
+            try:
+                stream = Stream(api(), client=f"w{number}", timeout=10)
+                while not stop:
+                    for _ in range(8):
+                        first = number * 10**6 + turn * 10
+                        bodies = [b'{"title":"%d"}' % first, b'{"v":[1,%d]}' % turn, b'{"title":"both","v":[0.5,2]}', b"{}"]
+                        sent[first] = bodies
+                        stream.send(batch(at.ref, *[row(first + k, body) for k, body in enumerate(bodies)], stream=f"w{number}",
+                                          batch_id=f"{first}", durability=[DURABLE, INGEST_ACK][turn % 3 == 2],
+                                          visibility=[ASYNC, VISIBLE][turn % 2]))
+                        turn += 1
+                    for _ in range(8):
+                        ack = stream.receive().ack
+                        if not ack.HasField("error") and ack.gate != sf.ACK_GATE_ADMITTED_DISPATCHED:
+                            one, = ack.ranges
+                            acked[int(ack.batch_id)] = one.commit_ts
+            except (grpc.RpcError, StopIteration, ValueError, AttributeError):
+                time.sleep(0.02)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        workers = [pool.submit(work, number) for number in range(4)]
+        for _ in range(6):
+            time.sleep(random.uniform(0.1, 0.5))
+            SERVER.crash()
+        time.sleep(0.2)
+        stop.append(True)
+        for worker in workers:
+            worker.result()
+    stream = Stream(api())
+    last = stream.put(batch(at.ref, row(10**9, b'{"title":"last","v":[0,0]}'), visibility=VISIBLE))
+    rows = at.rows()
+    del rows[10**9]
+    assert len(acked) > 50
+    stamps = {}
+    for first, bodies in sent.items():
+        there = [rows.pop(first + k, None) for k in range(4)]
+        if first in acked:
+            assert there == [(acked[first], body) for body in bodies], (first, acked[first], there)
+        elif any(there):
+            assert len({one[0] for one in there if one}) == 1 and [one and one[1] for one in there] == bodies, (first, there)
+        if there[0]:
+            assert stamps.setdefault(there[0][0], first) == first  # a timestamp belongs to one slice
+    assert not rows and last.safe_ts >= max(stamps)
+    stream.close()
+
+
 def test_cancel():
     a = api()
     at = place(a)
