@@ -12,6 +12,7 @@
 int sf_cli_fail(struct sf_cli *cli, const char *what)
 {
     const struct sf_err_info *info = sf_err_info(cli->diag.err);
+    const char *unknown = sf_diag_get(&cli->diag, "outcome_unknown");
 
     fprintf(stderr, "sfctl: %s: %s %s", what, info->code[0] == '\0' ? info->name : info->code,
             cli->diag.message);
@@ -21,7 +22,10 @@ int sf_cli_fail(struct sf_cli *cli, const char *what)
     fputs(cli->diag.detail_count == 0 ? "\n" : ")\n", stderr);
     if (info->cls == SF_CLASS_RETRY_LATER || cli->diag.err == SF_DEADLINE_EXCEEDED) {
         if (cli->idempotency_key != NULL && cli->idempotency_key == cli->random_key)
-            fprintf(stderr, "sfctl: the outcome may be unknown; repeat safely with --key %s\n",
+            fprintf(stderr, "sfctl: %s; repeat safely with --key %s\n",
+                    unknown != NULL && strcmp(unknown, "false") == 0
+                        ? "nothing was done"
+                        : "the outcome may be unknown",
                     cli->random_key);
         return SF_CLI_UNAVAILABLE;
     }

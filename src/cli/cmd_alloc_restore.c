@@ -103,6 +103,9 @@ static int run_verify(struct sf_cli *cli, struct sf_store *store, const struct r
         sf_cli_json_bool(&json, "written", !args->dry_run);
         sf_cli_json_end(&json, stdout);
     } else {
+        if (!v.state_found)
+            fprintf(stderr, "sfctl: alloc verify: %s had no allocator state; are the ids right?\n",
+                    args->words[1]);
         printf("next_doc_id %s -> %s, %" PRIu64 " results, %" PRIu64 " unfinished applies%s\n",
                v.next_before, v.next_after, v.replay_objects, v.pending_applies,
                args->dry_run ? " (dry run: nothing was changed)" : ", open");
