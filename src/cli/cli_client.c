@@ -23,9 +23,8 @@ int sf_cli_fail(struct sf_cli *cli, const char *what)
     if (info->cls == SF_CLASS_RETRY_LATER || cli->diag.err == SF_DEADLINE_EXCEEDED) {
         if (cli->idempotency_key != NULL && cli->idempotency_key == cli->random_key)
             fprintf(stderr, "sfctl: %s; repeat safely with --key %s\n",
-                    unknown != NULL && strcmp(unknown, "false") == 0
-                        ? "nothing was done"
-                        : "the outcome may be unknown",
+                    unknown != NULL && strcmp(unknown, "false") == 0 ? "nothing was done"
+                                                                     : "the outcome may be unknown",
                     cli->random_key);
         return SF_CLI_UNAVAILABLE;
     }
