@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
+#define CUT_MS              1000 /* for the answers of requests that a stop cut off */
 #define REQUEST_ARENA_BYTES (96u << 20)
 #define HEADER_BYTES        (32u << 10) /* request line and headers of one request */
 #define RECEIVE_LIMIT_MS    300000      /* a whole body must have come in by then */
@@ -332,18 +333,28 @@ unsigned sf_es_active(const struct sf_es *es)
     return atomic_load(&es->active);
 }
 
-void sf_es_stop(struct sf_es *es, int64_t limit_ms)
+/* Waits until no request is open, at most so long. */
+static void wait_idle(const struct sf_es *es, int64_t limit_ms)
 {
     const struct timespec pause = {.tv_nsec = 5000000};
+    int64_t until_ms = sf_clock_mono_ms(es->options.clock) + limit_ms;
 
+    while (atomic_load(&es->active) > 0 && sf_clock_mono_ms(es->options.clock) < until_ms)
+        (void)nanosleep(&pause, NULL);
+}
+
+void sf_es_stop(struct sf_es *es, int64_t limit_ms)
+{
     if (es == NULL)
         return;
     MHD_socket listening = MHD_quiesce_daemon(es->daemon);
     if (listening != MHD_INVALID_SOCKET)
         (void)close(listening);
-    int64_t until_ms = sf_clock_mono_ms(es->options.clock) + limit_ms;
-    while (atomic_load(&es->active) > 0 && sf_clock_mono_ms(es->options.clock) < until_ms)
-        (void)nanosleep(&pause, NULL);
+    wait_idle(es, limit_ms);
+    if (atomic_load(&es->active) > 0) {
+        es_ingest_cut(es->ingest);
+        wait_idle(es, CUT_MS);
+    }
     MHD_stop_daemon(es->daemon);
     es_ingest_destroy(es->ingest);
     es_free(es);

@@ -28,6 +28,8 @@ struct es_ingest {
     struct es_submit *tail;
 
     /* the end */
+    struct sf_task cut_task;
+    bool cut; /* loop: nobody waits any longer */
     struct sf_task stop_task;
     struct sf_waiter stopped;
     bool stopping;
@@ -228,7 +230,10 @@ static void on_submit(struct sf_task *task)
     ingest->tail = submit;
     sf_timer_init(&submit->timer, ingest->loop, on_timeout);
     sf_timer_start(&submit->timer, submit->timeout_ms);
-    pump(ingest);
+    if (ingest->cut)
+        finish_unavailable(ingest, submit);
+    else
+        pump(ingest);
 }
 
 struct es_ingest *es_ingest_new(struct sf_channel *channel, struct sf_loop *loop,
@@ -258,6 +263,21 @@ void es_ingest_wait(struct es_submit *submit)
 {
     sf_waiter_wait(&submit->waiter);
     sf_waiter_fini(&submit->waiter);
+}
+
+static void on_cut(struct sf_task *task)
+{
+    struct es_ingest *ingest = SF_CONTAINER_OF(task, struct es_ingest, cut_task);
+
+    ingest->cut = true;
+    while (ingest->head != NULL)
+        finish_unavailable(ingest, ingest->head);
+}
+
+void es_ingest_cut(struct es_ingest *ingest)
+{
+    ingest->cut_task = (struct sf_task){.run = on_cut};
+    sf_loop_post(ingest->loop, &ingest->cut_task);
 }
 
 static void on_stop(struct sf_task *task)

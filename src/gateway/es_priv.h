@@ -52,6 +52,10 @@ void es_ingest_submit(struct es_ingest *ingest, struct es_submit *submit);
 /* Waits for the result of one submit. Exactly once per submit. */
 void es_ingest_wait(struct es_submit *submit);
 
+/* Answers whoever waits, and whoever comes from now on, as unavailable: a stop that was given its
+ * time does not wait for acknowledgements. Any thread, once. */
+void es_ingest_cut(struct es_ingest *ingest);
+
 /* Ends the stream and waits for its end; nothing is submitted any more. Not on the loop. */
 void es_ingest_destroy(struct es_ingest *ingest);
 
