@@ -86,6 +86,7 @@ static enum sf_err start_allocator(struct all_node *node, struct sf_diag *diag)
         .loops = loops,
         .loop_count = SF_ARRAY_LEN(loops),
         .clock = sim_process_clock(node->process),
+        .applied_clock = sf_oracle_clock(node->tso),
         .catalog = node->catalog_channel,
         .keyring = node->cluster->keyring,
         .attempts = &node->attempts,
