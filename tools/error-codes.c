@@ -63,10 +63,11 @@ static const char *const outro[] = {
     "or the plan's items missing or unset, a `route_intent` other than CREATE_INSERT, an item "
     "without a branch or id | overlength or badly formed identity strings, an optional string that "
     "is present but empty, an id twice in one plan |",
-    "| `IngestService`, a stream | the first message is no `open`, a later one no batch; "
+    "| `IngestGatewayService`, a stream | the first message is no `open`, a later one no batch; "
     "`client_kind` unset or unknown | `open.meta` missing; identity strings empty, overlength or "
     "badly formed |",
-    "| `IngestService`, a batch (in its acknowledgement) | `collection` missing; `durability`, "
+    "| `IngestGatewayService`, a batch (in its acknowledgement) | `collection` missing; "
+    "`durability`, "
     "`visibility` or a row's `op` unset or unknown; no entries, an entry that is neither row nor "
     "mark, a row without id; a source timestamp too far ahead (`commit_ts_ahead`) | every other "
     "rule of a batch and its documents, receipts included |",

@@ -162,7 +162,9 @@ static enum sf_err read_config(const struct arguments *arguments, struct sf_diag
     }
     if (config->roles != SF_ROLE_ALL)
         return sf_diag_set(diag, SF_ERR_CONFIG,
-                           "this build runs all roles in one process: use role 'all'");
+                           "%s: this build runs all roles in one process and none alone; use "
+                           "'all'",
+                           arguments->role != NULL ? "--role" : "roles");
     return SF_OK;
 }
 

@@ -323,6 +323,12 @@ static void listener_start(struct sf_rpc_server *server)
     sf_waiter_fini(&done);
 }
 
+/* Plaintext and the private services are for this machine only, whoever asks for more. */
+static bool is_loopback(const struct in_addr *v4, const struct in6_addr *v6)
+{
+    return v6 == NULL ? ntohl(v4->s_addr) >> 24 == 127 : IN6_IS_ADDR_LOOPBACK(v6);
+}
+
 static enum sf_err bind_socket(const char *host, uint16_t port, struct sf_diag *diag, int *out_fd,
                                uint16_t *out_port)
 {
@@ -332,14 +338,18 @@ static enum sf_err bind_socket(const char *host, uint16_t port, struct sf_diag *
         struct sockaddr_in6 v6;
     } addr = {.v4 = {.sin_family = AF_INET, .sin_port = htons(port)}};
     socklen_t len = sizeof(addr.v4);
+    bool is_v6 = false;
     int one = 1;
 
     if (inet_pton(AF_INET, host, &addr.v4.sin_addr) != 1) {
         addr.v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
         len = sizeof(addr.v6);
+        is_v6 = true;
         if (inet_pton(AF_INET6, host, &addr.v6.sin6_addr) != 1)
             return sf_diag_set(diag, SF_ERR_CONFIG, "%s is not an IP address", host);
     }
+    if (!is_loopback(&addr.v4.sin_addr, is_v6 ? &addr.v6.sin6_addr : NULL))
+        return sf_diag_set(diag, SF_ERR_CONFIG, "%s is not a loopback address", host);
     int fd = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return sf_diag_set(diag, SF_ERR_IO, "socket: %s", strerror(errno));

@@ -39,6 +39,8 @@ struct sf_rpc_server_options {
     uint32_t max_streams_per_conn; /* calls of one connection at once */
 };
 
+/* Listens and serves. Blocks for the loops; not on a reactor. Errors: SF_ERR_CONFIG (host is no
+ * loopback address), SF_ERR_IO. */
 SF_MUST_USE enum sf_err sf_rpc_server_start(const struct sf_rpc_server_options *options,
                                             struct sf_diag *diag,
                                             struct sf_rpc_server **out_server);

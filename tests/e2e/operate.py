@@ -4,9 +4,11 @@ import concurrent.futures
 import http.client
 import json
 import os
+import pathlib
 import random
 import re
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
@@ -15,7 +17,7 @@ import time
 
 import grpc
 
-from harness import (ASYNC, BIN, DURABLE, PAGE, ROOT, VISIBLE, Api, Stream, batch, durable, free_ports, fresh, ids, keyring, meta,
+from harness import (ASYNC, BIN, DURABLE, INDEX, PAGE, ROOT, VISIBLE, Api, Stream, batch, durable, free_ports, fresh, ids, keyring, meta,
                      operations, parse_rows, private, proves, refused, row, run, server, sf, sfctl, sign, unwrap, wait_for)
 
 SERVER = server()
@@ -70,6 +72,10 @@ def test_check_config():
         message = out.stderr.decode()
         assert out.returncode == 2 and message.startswith("searchfabricd: ") and word in message and not out.stdout, (text, out)
         assert len(message.splitlines()) == 1, message
+    # A key that nothing reads is refused by name.
+    path = config("log: {}\ncatalog:\n  replay_retention_ms: 3600000\n")
+    out = daemon("--config", path, "--check-config")
+    assert out.returncode == 2 and f"searchfabricd: {path}:".encode() in out.stderr and b"key: catalog" in out.stderr, out
     out = daemon("--config", str(SERVER.folder / "no-such-file"), "--check-config")
     assert out.returncode == 2 and b"no-such-file" in out.stderr
 
@@ -85,6 +91,111 @@ def test_command_line():
     # No option and no key of the configuration admits another kind of client to allocation.
     assert b"profile" not in out.stdout and b"kind" not in out.stdout
     assert daemon("--version").stdout.startswith(b"searchfabricd ")
+
+
+def test_roles():
+    each = "ccs", "allocator", "coordinator", "tso", "ingest", "es-gateway"
+    for words in each + ("ccs,tso", ",".join(each[1:])):
+        out = daemon("--role", words, "--data-dir", str(SERVER.folder / "never"))
+        assert out.returncode == 2 and out.stderr.decode().startswith("searchfabricd: --role: this build runs all roles"), out
+        out = daemon("--config", config(f"roles: [{words}]\n"))
+        assert out.returncode == 2 and out.stderr.decode().startswith("searchfabricd: roles: this build runs all roles"), out
+    assert not (SERVER.folder / "never").exists()
+    for words in ("all", ",".join(each), "ccs,all"):
+        assert daemon("--role", words, "--check-config").returncode == 0
+    assert daemon("--role", "all", "--config", config("roles: [ccs]\n"), "--check-config").returncode == 0
+
+
+def first_frame(one, timeout=5):
+    """Type and payload of the first frame a gRPC connection sends; None when it is closed without one. And the connection."""
+    peer = socket.create_connection(("127.0.0.1", one.grpc_port), timeout=timeout)
+    file = peer.makefile("rb")
+    head = file.read(9)
+    if len(head) < 9:
+        peer.close()
+        return None, None
+    return (head[3], file.read(int.from_bytes(head[:3], "big"))), peer
+
+
+def test_every_key_reaches_its_part():
+    """Values unlike the defaults, and of each one what it changes."""
+    folder = tempfile.mkdtemp(dir=SERVER.folder)
+    base = "log:\n  level: {level}\n  file: {folder}/own.log\n".format
+    text = f"""
+keyring: {folder}/own-ring.yaml
+exec: {{reactors: 3, workers: 5}}
+store: {{lane_shards: 7, coordinator_shards: 3}}
+es: {{namespace: own, auto_create: true}}
+commit: {{duplicate_window_ms: 60000, wal_flush_ms: 3, wal_chunk_bytes: 65536}}
+limits: {{rpc_message_bytes: 65536, rpc_connections: 4, rpc_streams_per_conn: 5, es_connections: 3, es_body_bytes: 65536}}
+"""
+    ring = pathlib.Path(folder) / "own-ring.yaml"
+    ring.write_bytes((SERVER.data / "keyring.yaml").read_bytes())
+    ring.chmod(0o600)
+    one = server(text + base(level="info", folder=folder), folder=folder)
+    one.start()
+    a = Api(one)
+    log = (pathlib.Path(folder) / "own.log").read_text()
+    assert "server_ready" in log and not one.log() and not (one.data / "keyring.yaml").exists()
+    assert re.search(r"store_open .*catalog_lane_shards=7 coordinator_shards=3", log), log
+    assert len(a.operations.GetStatus(operations.GetStatusRequest(), timeout=5).coordinator_shards) == 3
+    threads = len(os.listdir(f"/proc/{one.process.pid}/task"))
+
+    # es: the namespace of the indexes; an unknown index is made; one body, connections at once.
+    assert es(one, "POST", "/unknown/_doc", "{}")[0] == 201
+    assert a.catalog.GetNamespaceMetadata(sf.GetNamespaceMetadataRequest(meta=meta(""), namespace_name="own"), timeout=5)
+    assert es(one, "POST", "/unknown/_doc", json.dumps({"t": "x" * 65000}))[0] == 201
+    assert es(one, "POST", "/unknown/_doc", json.dumps({"t": "x" * 65536}))[0] == 413
+    peers = [socket.create_connection(("127.0.0.1", one.es_port), timeout=5) for _ in range(3)]
+    for peer in peers:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert peer.recv(1)
+    more = socket.create_connection(("127.0.0.1", one.es_port), timeout=5)
+    assert more.recv(1) == b""
+    for peer in peers + [more]:
+        peer.close()
+
+    # commit: what the stream is told, and no chunk beyond the size by more than the frame that crosses it.
+    ref = a.ready_collection()
+    stream = Stream(a)
+    assert stream.opened.duplicate_window_ms == 60000
+    for turn in range(40):
+        stream.send(batch(ref, row(turn, b'{"t":"' + b"x" * 20000 + b'"}', INDEX)))
+    assert not [ack for ack in (stream.receive().ack for _ in range(40)) if ack.HasField("error")]
+    stream.close()
+    sizes = [size for key, size in a.keys().items() if "wal" in key]
+    assert sizes and sum(sizes) > 800_000 and max(sizes) < 65536 + 24_000, sizes
+
+    # limits of gRPC: the message of a client, calls of a connection, connections.
+    listing = "/searchfabric.v1.CatalogControlService/ListNamespaces"
+    refused("SF_BAD_REQUEST", lambda: a.raw(listing, b"x" * 65536))  # fits: field 15 alone, again and again
+    refused("SF_TOO_MANY_OPERATIONS", lambda: a.raw(listing, b"x" * 65537),
+            keys={"limit_scope": "rpc_message_bytes", "configured_limit": "65536", "requested_value": None})
+    one.close_channels()
+    wait_for(lambda: "searchfabric_rpc_server_connections 0" in one.get("/metrics")[1], "the channel is gone")
+    peers = []
+    for _ in range(4):
+        (kind, settings), peer = first_frame(one)
+        assert kind == 4 and b"\0\3\0\0\0\5" in settings, settings  # SETTINGS_MAX_CONCURRENT_STREAMS
+        peers.append(peer)
+    assert first_frame(one) == (None, None)
+    for peer in peers:
+        peer.close()
+    assert one.stop() == 0
+
+    # exec: two loops and four threads less. log: from the level on.
+    less = one.config.read_text().replace("reactors: 3, workers: 5", "reactors: 1, workers: 1")
+    one.config.write_text(less.replace("level: info", "level: warn"))
+    before = (pathlib.Path(folder) / "own.log").read_text()
+    one.start()
+    after = (pathlib.Path(folder) / "own.log").read_text()[len(before):]
+    assert "server_ready" in before and "server_ready" not in after
+    assert threads - len(os.listdir(f"/proc/{one.process.pid}/task")) >= 6
+    assert one.stop() == 0
+    # store: fixed when the store is made.
+    one.config.write_text(less.replace("lane_shards: 7", "lane_shards: 8"))
+    out = daemon(*one.command()[1:])
+    assert out.returncode == 1 and b"lane" in out.stderr, out
 
 
 def test_folder_is_locked():
@@ -161,6 +272,13 @@ def test_health_and_metrics():
                        ("replay_total", "counter"), ("ccs_dependency_latency_ms", "histogram"),
                        ("state_conflict_retry_total", "counter")):
         assert types["searchfabric_id_allocator_" + name] == kind
+    # What the process asks of its store and its oracle is counted.
+    stream = Stream(a)
+    assert not stream.put(batch(ref, row(0, b"{}", INDEX))).HasField("error")
+    stream.close()
+    counted = SERVER.metrics()
+    assert sum(value for name, value in counted.items() if name.startswith("searchfabric_object_requests_total{")) > 0
+    assert counted["searchfabric_tso_batches_total"] > 0 and counted["searchfabric_tso_batch_timestamps_total"] > 0
     for line in text.splitlines():
         assert re.fullmatch(r'# (HELP|TYPE) \S+ .*|[a-z_:]+(\{([a-z_]+="[^"]*",?)*\})? -?[0-9.e+-]+(Inf|NaN)?|', line), line
 

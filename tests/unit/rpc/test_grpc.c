@@ -715,13 +715,19 @@ static void test_metrics(void **state)
 static void test_bad_addresses(void **state)
 {
     (void)state;
-    struct sf_rpc_server_options options = {.host = "nowhere", .reactors = reactors};
+    static const char *const hosts[] = {
+        "nowhere", "0.0.0.0", "10.0.0.1",        "128.0.0.1",
+        "::",      "fe80::1", "::ffff:10.0.0.1", "::ffff:127.0.0.1"};
+    struct sf_rpc_server_options options = {.reactors = reactors};
     struct sf_rpc_server *none = NULL;
     struct sf_diag diag;
 
     sf_diag_init(&diag);
-    assert_int_equal(sf_rpc_server_start(&options, &diag, &none), SF_ERR_CONFIG);
-    assert_null(none);
+    for (size_t i = 0; i < SF_ARRAY_LEN(hosts); i++) {
+        options.host = hosts[i];
+        assert_int_equal(sf_rpc_server_start(&options, &diag, &none), SF_ERR_CONFIG);
+        assert_null(none);
+    }
     options.host = "127.0.0.1";
     options.port = sf_rpc_server_port(server);
     assert_int_equal(sf_rpc_server_start(&options, &diag, &none), SF_ERR_IO);
