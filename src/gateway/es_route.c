@@ -242,7 +242,9 @@ bool sf_es_route(const char *method, struct sf_view path, bool op_type_create,
     if (parts.part[0].len > 0 && parts.part[0].ptr[0] == '_') {
         if (parts.count == 1 && is(parts.part[0], "_bulk"))
             return route_bulk(method, path, arena, out_route);
-        return endpoint_known(parts.part[0])
+        struct sf_view endpoint =
+            is(parts.part[0], "_all") && parts.count > 1 ? parts.part[1] : parts.part[0];
+        return endpoint_known(endpoint)
                    ? not_served(out_route, arena, method, path, "this endpoint")
                    : no_handler(out_route, arena, method, path);
     }

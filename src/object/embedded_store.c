@@ -652,7 +652,10 @@ static enum sf_err open_db(struct embedded_store *s, const char *path, struct sf
     if (error == NULL)
         return read_sequence(s, diag);
     enum sf_err err = strstr(error, "lock") != NULL ? SF_ERR_LOCKED : SF_ERR_IO;
-    (void)sf_diag_set(diag, err, "object store %s: %s", path, error);
+    if (err == SF_ERR_LOCKED)
+        (void)sf_diag_set(diag, err, "object store %s is held by a running process", path);
+    else
+        (void)sf_diag_set(diag, err, "object store %s: %s", path, error);
     rocksdb_free(error);
     return err;
 }

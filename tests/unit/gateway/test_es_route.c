@@ -41,6 +41,8 @@ static void test_routes(void **state)
         {"POST", "/books/_search", false, SF_ES_OP_NOT_SERVED, "books", NULL, 501},
         {"POST", "/_search", false, SF_ES_OP_NOT_SERVED, "", NULL, 501},
         {"POST", "/books/_update/1", false, SF_ES_OP_NOT_SERVED, "books", NULL, 501},
+        {"POST", "/_all/_refresh", false, SF_ES_OP_NOT_SERVED, "", NULL, 501},
+        {"POST", "/_all/_nonsense", false, SF_ES_OP_UNKNOWN, "", NULL, 400},
         {"GET", "/_nonsense", false, SF_ES_OP_UNKNOWN, "", NULL, 400},
         {"GET", "/a/b/c/d/e", false, SF_ES_OP_UNKNOWN, "", NULL, 400},
         {"PUT", "/a%2Fb/_create/1%20", false, SF_ES_OP_DOC_CREATE, "a/b", "1 ", 0},
