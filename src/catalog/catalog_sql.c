@@ -93,7 +93,11 @@ enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *f
                                      .migrations = migrations,
                                      .migration_count = SF_ARRAY_LEN(migrations),
                                      .faults = faults};
-    return sf_sql_open(&options, diag, out_sql);
+    enum sf_err err = sf_sql_open(&options, diag, out_sql);
+    if (err == SF_ERR_CORRUPT || err == SF_ERR_IO)
+        sf_diag_wrap(diag, "projection (once %s* is removed it is rebuilt from the objects)",
+                     path == NULL ? "it" : path);
+    return err;
 }
 
 /* ---- columns ------------------------------------------------------------------------------ */
