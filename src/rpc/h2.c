@@ -143,7 +143,9 @@ int sf_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_
 
     (void)session, (void)source;
     SF_ASSERT(frame->data.padlen == 0);
-    if (ctx->scratch_len + SF_H2_FRAME_HD_BYTES + length > sizeof(ctx->scratch)) {
+    /* The slack stays free: nghttp2 may go on to a frame of its own, such as this call's trailers,
+     * before it comes back. */
+    if (ctx->scratch_len + SF_H2_FRAME_HD_BYTES + length > SF_H2_SCRATCH_BYTES) {
         ctx->scratch_full = true;
         return NGHTTP2_ERR_WOULDBLOCK;
     }
