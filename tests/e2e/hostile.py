@@ -11,7 +11,7 @@ import time
 
 import grpc
 
-from harness import Api, Stream, batch, fresh, ids, meta, row, run, server, sf, wait_for
+from harness import Api, Stream, batch, fresh, ids, meta, operations, row, run, server, sf, wait_for
 
 SERVER = server()
 SERVER.start()
@@ -505,6 +505,28 @@ def test_unread_stream():
     stream = Stream(Api(SERVER))
     assert not stream.put(batch(ref, row(1, b"{}", sf.ROW_OP_INDEX))).HasField("error")
     stream.close()
+
+
+def test_answers_of_every_size():
+    """Whatever the length of an answer is, its frames and its trailers fit what the server writes at a time."""
+    api = Api(SERVER)
+    ref = api.ready_collection(policy=sf.DOC_ID_GENERATION_POLICY_CALLER_REQUIRED)
+    stream = Stream(api)
+    assert not stream.put(batch(ref, row(1, b'{"t":"' + random.Random(7).randbytes(200_000).hex().encode() + b'"}'))).HasField("error")
+    stream.close()
+    key = max(api.keys("wal/").items(), key=lambda entry: entry[1])[0]
+
+    def sizes(lengths):
+        one = Api(SERVER)
+        for length in lengths:
+            got = one.operations.GetObject(operations.GetObjectRequest(key=key, length_bytes=length), timeout=10)
+            assert len(got.body) == length
+
+    with Watch(), concurrent.futures.ThreadPoolExecutor(4) as pool:
+        work = [pool.submit(sizes, range(start, start + 700)) for start in (64_900, 81_500, 85_400, 98_000)]
+        work += [pool.submit(sizes, range(start, 180_000, 997)) for start in (1, 333)]
+        for one in work:
+            one.result()
 
 
 def test_vanishing_peers():
