@@ -474,7 +474,7 @@ def test_nothing_twice_over_kills():
         stop.append(True)
         for worker in workers:
             worker.result()
-    assert len(answers) > 100
+    assert len(answers) > 20
     a = api()
     for key, (plan, answer) in answers.items():
         assert a.allocate(ref, *plan, key=key).SerializeToString() == answer, key
