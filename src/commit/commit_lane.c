@@ -514,6 +514,15 @@ static void refuse_full(struct sf_submit *submit, const char *dimension, uint64_
     sf_submit_refuse(submit, REFUSAL(OVERLOADED), &diag);
 }
 
+/* What the gateway's facts no longer admit does not stand from an earlier delivery either. */
+static void refuse_not_known(struct sf_submit *submit)
+{
+    struct sf_diag diag;
+    sf_diag_init(&diag);
+    (void)sf_diag_set(&diag, SF_VERSION_CONFLICT, "the batch is not known and is not run");
+    sf_submit_refuse(submit, REFUSAL(NOT_KNOWN), &diag);
+}
+
 /* A batch of the window comes again; true when it is dealt with. */
 static bool join(struct sf_submit *submit, struct sf_dup *dup)
 {
@@ -546,6 +555,10 @@ static void accept(struct sf_lane *lane, struct sf_submit *submit)
     uint64_t bytes = lane->shard->pending_bytes;
     if (dup != NULL && join(submit, dup))
         return;
+    if (submit->planned->known_only) {
+        refuse_not_known(submit);
+        return;
+    }
     if (lane->queued >= deps->lane_queue_batches) {
         refuse_full(submit, "lane_queue", deps->lane_queue_batches);
         return;

@@ -215,8 +215,8 @@ static enum sf_err ownership(struct sf_diag *diag,
     return SF_OWNERSHIP_CONFLICT;
 }
 
-static enum sf_err kind_admits(const Searchfabric__V1__CollectionAdmissionState *state,
-                               Searchfabric__V1__ClientKind kind, struct sf_diag *diag)
+enum sf_err sf_ingest_kind_admit(const Searchfabric__V1__CollectionAdmissionState *state,
+                                 Searchfabric__V1__ClientKind kind, struct sf_diag *diag)
 {
     bool external = state->collection_truth_mode ==
                     SEARCHFABRIC__V1__COLLECTION_TRUTH_MODE__COLLECTION_TRUTH_MODE_EXTERNAL;
@@ -241,7 +241,7 @@ enum sf_err sf_ingest_batch_admit(const Searchfabric__V1__CollectionAdmissionSta
                                   const Searchfabric__V1__MutationBatch *batch,
                                   Searchfabric__V1__ClientKind client_kind, struct sf_diag *diag)
 {
-    enum sf_err err = kind_admits(state, client_kind, diag);
+    enum sf_err err = sf_ingest_kind_admit(state, client_kind, diag);
     bool flow_a = client_kind == SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_TIDB_CDC_ADAPTER;
     bool needs_receipt =
         state->generation_policy ==

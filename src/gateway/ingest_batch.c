@@ -2,7 +2,9 @@
  * Model: the way of one batch. Every step either hands it on or answers it; the order of the checks
  * is that of the contract: malformed, (authentication came before), static grants, then the
  * catalog's facts, then what the batch claims about them (token, receipt), then the documents.
- * A redelivery is not looked up here: the coordinator knows what stands.
+ * A redelivery is not looked up here: the coordinator knows what stands. Its answer comes before
+ * the catalog's facts, so a batch that only these refuse (its generation is no longer the active
+ * one, its collection is dropped) goes there too, for nothing but that answer.
  */
 #include "gateway/ingest_priv.h"
 
@@ -116,7 +118,8 @@ static const uint64_t *create_ids(const struct ingest_batch *batch, struct sf_di
     return ids;
 }
 
-/* Verifies the receipt, if the batch brings one, and takes its apply time. */
+/* Verifies the receipt, if the batch brings one, and takes its apply time. What its collection
+ * takes is a fact of the active generation and says nothing about a batch of another. */
 static enum sf_err receipt_check(struct ingest_batch *batch,
                                  const Searchfabric__V1__CollectionAdmissionState *state,
                                  struct sf_diag *diag)
@@ -126,8 +129,9 @@ static enum sf_err receipt_check(struct ingest_batch *batch,
 
     if (m->allocator_receipt.len == 0)
         return SF_OK;
-    if (state->generation_policy !=
-        SEARCHFABRIC__V1__DOC_ID_GENERATION_POLICY__DOC_ID_GENERATION_POLICY_ALLOCATOR_OPTIONAL) {
+    if (batch->stale == NULL &&
+        state->generation_policy !=
+            SEARCHFABRIC__V1__DOC_ID_GENERATION_POLICY__DOC_ID_GENERATION_POLICY_ALLOCATOR_OPTIONAL) {
         (void)refuse_ingest(diag, batch, SF_BAD_REQUEST, "receipt_invalid",
                             "the collection does not take ids from the allocator");
         sf_diag_detail(diag, "field", "allocator_receipt");
@@ -160,6 +164,34 @@ static enum sf_err receipt_check(struct ingest_batch *batch,
     return SF_OK;
 }
 
+static void plan_sender(struct ingest_batch *batch)
+{
+    batch->meta = batch->call->meta;
+    batch->plan.meta = &batch->meta;
+    batch->plan.authenticated_client_identity_hash = batch->call->identity_hash;
+}
+
+/* The catalog's facts refuse the batch for `refused`: plans the question whether it stands already.
+ * What it claims must hold all the same. */
+static enum sf_err plan_stale(struct ingest_batch *batch,
+                              const Searchfabric__V1__CollectionAdmissionState *state,
+                              struct sf_diag *refused)
+{
+    Searchfabric__V1__ClientKind kind = batch->call->meta.client_kind;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    batch->stale = sf_arena_dup(batch->arena, refused, sizeof(*refused));
+    if (batch->stale == NULL || sf_ingest_kind_admit(state, kind, &diag) != SF_OK ||
+        receipt_check(batch, state, &diag) != SF_OK)
+        return refused->err;
+    searchfabric__v1__planned_batch__init(&batch->plan);
+    if (sf_plan_known(batch->batch, kind, batch->arena, &diag, &batch->plan) != SF_OK)
+        return refused->err;
+    plan_sender(batch);
+    return SF_OK;
+}
+
 static enum sf_err plan_check(struct ingest_batch *batch,
                               const struct ingest_collection *collection, struct sf_diag *diag)
 {
@@ -167,6 +199,8 @@ static enum sf_err plan_check(struct ingest_batch *batch,
     Searchfabric__V1__ClientKind kind = batch->call->meta.client_kind;
     enum sf_err err = state_check(batch, state, diag);
 
+    if (err == SF_RESOURCE_NOT_FOUND || err == SF_VERSION_CONFLICT)
+        return plan_stale(batch, state, diag);
     if (err == SF_OK)
         err = sf_ingest_batch_admit(state, batch->batch, kind, diag);
     if (err == SF_OK)
@@ -177,9 +211,7 @@ static enum sf_err plan_check(struct ingest_batch *batch,
     err = sf_plan_batch(collection->schema, batch->batch, kind, batch->arena, diag, &batch->plan);
     if (err != SF_OK)
         return err;
-    batch->meta = batch->call->meta;
-    batch->plan.meta = &batch->meta;
-    batch->plan.authenticated_client_identity_hash = batch->call->identity_hash;
+    plan_sender(batch);
     return SF_OK;
 }
 

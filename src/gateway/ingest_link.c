@@ -112,6 +112,14 @@ static void on_gate(struct ingest_link *link,
     ingest_batch_answer(batch, NULL);
 }
 
+/* Whether the refusal says that no earlier delivery of the batch can stand: the catalog's facts
+ * decide then. */
+static bool stays_stale(Searchfabric__V1__BatchRefusal refusal)
+{
+    return refusal == SEARCHFABRIC__V1__BATCH_REFUSAL__BATCH_REFUSAL_NOT_KNOWN ||
+           refusal == SEARCHFABRIC__V1__BATCH_REFUSAL__BATCH_REFUSAL_INVALID_BATCH;
+}
+
 static void on_refused(struct ingest_link *link,
                        const Searchfabric__V1__SubmitPlannedBatchResponse *event)
 {
@@ -120,6 +128,10 @@ static void on_refused(struct ingest_link *link,
 
     if (batch == NULL)
         return;
+    if (batch->stale != NULL && stays_stale(event->refused->refusal)) {
+        ingest_batch_answer(batch, batch->stale);
+        return;
+    }
     sf_diag_init(&diag);
     (void)sf_refusal_project(event->refused, batch->batch->batch_id, &diag);
     ingest_batch_answer(batch, &diag);

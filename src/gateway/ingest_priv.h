@@ -42,11 +42,12 @@ struct ingest_batch {
     Searchfabric__V1__MutationBatch *batch;            /* inside the request */
     Searchfabric__V1__PlannedBatch plan;               /* filled by the planner */
     Searchfabric__V1__RequestMeta meta;                /* of the stream, for the plan */
-    Searchfabric__V1__AckGate gate;                    /* the policy's */
-    Searchfabric__V1__MutationAck ack;                 /* gathered as events come in */
-    struct sf_tso_request stamp;                       /* first admission */
-    uint64_t receipt_ts;    /* TSO of the receipt's apply time; 0 = no receipt */
-    uint64_t submission_id; /* on the link's stream */
+    const struct sf_diag *stale;    /* why the catalog's facts no longer admit it, NULL = they do */
+    Searchfabric__V1__AckGate gate; /* the policy's */
+    Searchfabric__V1__MutationAck ack; /* gathered as events come in */
+    struct sf_tso_request stamp;       /* first admission */
+    uint64_t receipt_ts;               /* TSO of the receipt's apply time; 0 = no receipt */
+    uint64_t submission_id;            /* on the link's stream */
     char fingerprint[SF_SHA256_HEX_BYTES];
 };
 

@@ -452,6 +452,24 @@ static enum sf_err plan_entries(const struct sf_plan_schema *schema,
     return SF_OK;
 }
 
+/* What follows from the batch and its sender alone. */
+static void plan_source(Searchfabric__V1__PlannedBatch *plan,
+                        Searchfabric__V1__MutationBatch *batch,
+                        Searchfabric__V1__ClientKind client_kind, uint32_t rows)
+{
+    bool flow_a = client_kind == SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_TIDB_CDC_ADAPTER;
+
+    plan->flow_kind = flow_a ? SEARCHFABRIC__V1__FLOW_KIND__FLOW_KIND_A
+                             : SEARCHFABRIC__V1__FLOW_KIND__FLOW_KIND_B;
+    plan->source_kind = source_kind_of(client_kind);
+    plan->writer_mode = rows >= SF_PLANNER_BATCH_MODE_ROWS
+                            ? SEARCHFABRIC__V1__WRITER_MODE__WRITER_MODE_BATCH
+                            : SEARCHFABRIC__V1__WRITER_MODE__WRITER_MODE_STREAM;
+    if (!flow_a)
+        fill_source(batch);
+    plan->batch = batch;
+}
+
 enum sf_err sf_plan_batch(const struct sf_plan_schema *schema,
                           Searchfabric__V1__MutationBatch *batch,
                           Searchfabric__V1__ClientKind client_kind, struct sf_arena *arena,
@@ -462,13 +480,6 @@ enum sf_err sf_plan_batch(const struct sf_plan_schema *schema,
 
     if (err != SF_OK)
         return err;
-    bool flow_a = client_kind == SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_TIDB_CDC_ADAPTER;
-    out_plan->flow_kind = flow_a ? SEARCHFABRIC__V1__FLOW_KIND__FLOW_KIND_A
-                                 : SEARCHFABRIC__V1__FLOW_KIND__FLOW_KIND_B;
-    out_plan->source_kind = source_kind_of(client_kind);
-    out_plan->writer_mode = rows >= SF_PLANNER_BATCH_MODE_ROWS
-                                ? SEARCHFABRIC__V1__WRITER_MODE__WRITER_MODE_BATCH
-                                : SEARCHFABRIC__V1__WRITER_MODE__WRITER_MODE_STREAM;
     out_plan->has_flow_a_source =
         schema->state->collection_truth_mode ==
         SEARCHFABRIC__V1__COLLECTION_TRUTH_MODE__COLLECTION_TRUTH_MODE_EXTERNAL;
@@ -476,8 +487,23 @@ enum sf_err sf_plan_batch(const struct sf_plan_schema *schema,
         mask_list(arena, schema->enabled, &out_plan->n_enabled_modalities);
     if (out_plan->enabled_modalities == NULL)
         return sf_diag_set(diag, SF_ERR_LIMIT, "the plan of the batch exceeds its memory");
-    if (!flow_a)
-        fill_source(batch);
-    out_plan->batch = batch;
+    plan_source(out_plan, batch, client_kind, rows);
+    return SF_OK;
+}
+
+enum sf_err sf_plan_known(Searchfabric__V1__MutationBatch *batch,
+                          Searchfabric__V1__ClientKind client_kind, struct sf_arena *arena,
+                          struct sf_diag *diag, Searchfabric__V1__PlannedBatch *out_plan)
+{
+    sf_modality_mask last = 0;
+
+    out_plan->known_only = true;
+    out_plan->entry_plans = sf_arena_alloc(arena, sizeof(*out_plan->entry_plans));
+    out_plan->enabled_modalities = mask_list(arena, METADATA_BIT, &out_plan->n_enabled_modalities);
+    if (out_plan->entry_plans == NULL || out_plan->enabled_modalities == NULL ||
+        !plan_entry(out_plan, arena, 0, METADATA_BIT, &last))
+        return sf_diag_set(diag, SF_ERR_LIMIT, "the plan of the batch exceeds its memory");
+    out_plan->entry_plans[0]->last_entry_index = (uint32_t)batch->n_entries - 1;
+    plan_source(out_plan, batch, client_kind, 0);
     return SF_OK;
 }

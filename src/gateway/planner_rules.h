@@ -52,6 +52,12 @@ SF_MUST_USE enum sf_err sf_plan_row(const struct sf_plan_schema *schema, Searchf
                                     struct sf_view body, uint32_t entry_index, struct sf_diag *diag,
                                     sf_modality_mask *out_touched);
 
+/* May a client of this kind write here? Never changes in the life of a collection. Errors:
+ * SF_FORBIDDEN (a kind that never writes), SF_OWNERSHIP_CONFLICT (truth mode). */
+SF_MUST_USE enum sf_err
+sf_ingest_kind_admit(const Searchfabric__V1__CollectionAdmissionState *state,
+                     Searchfabric__V1__ClientKind kind, struct sf_diag *diag);
+
 /* May a client of this kind write here, and is every row an operation this collection admits
  * without a receipt? Errors: SF_FORBIDDEN (a kind that never writes), SF_OWNERSHIP_CONFLICT (truth
  * mode), SF_BAD_REQUEST receipt_missing. Source: ccs.md section 10, allocator.md 2.2. */
@@ -67,6 +73,14 @@ sf_ingest_batch_admit(const Searchfabric__V1__CollectionAdmissionState *state,
  * is never given here. */
 SF_MUST_USE enum sf_err sf_plan_batch(const struct sf_plan_schema *schema,
                                       Searchfabric__V1__MutationBatch *batch,
+                                      Searchfabric__V1__ClientKind client_kind,
+                                      struct sf_arena *arena, struct sf_diag *diag,
+                                      Searchfabric__V1__PlannedBatch *out_plan);
+
+/* The same for a batch that only a redelivery's answer is asked for (PlannedBatch.known_only): sets
+ * known_only and looks at no document, since the documents need not fit the active generation; the
+ * plan says metadata search throughout. Errors: SF_ERR_LIMIT (arena). */
+SF_MUST_USE enum sf_err sf_plan_known(Searchfabric__V1__MutationBatch *batch,
                                       Searchfabric__V1__ClientKind client_kind,
                                       struct sf_arena *arena, struct sf_diag *diag,
                                       Searchfabric__V1__PlannedBatch *out_plan);

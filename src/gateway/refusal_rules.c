@@ -46,6 +46,8 @@ static const struct projection table[] = {
      "the outcome is unknown; send the same batch again"},
     {R(ABORTED), SF_BACKEND_UNAVAILABLE, NULL, "commit_coordinator", true,
      "an operator voided a part of the batch; send it again"},
+    {R(NOT_KNOWN), SF_VERSION_CONFLICT, "schema_generation_mismatch", NULL, false,
+     "the batch is no longer admitted and was not before"},
 };
 
 static const struct projection *projection_of(Searchfabric__V1__BatchRefusal refusal)

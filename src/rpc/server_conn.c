@@ -468,12 +468,11 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     struct rpc_conn *conn = of_h2(user_data);
     struct rpc_call *call;
 
-    if (frame->hd.type == NGHTTP2_DATA) {
-        /* The peer answers DATA with WINDOW_UPDATEs, of the stream and of the connection. */
-        if (conn->glitch_tokens < SF_LIMIT_RPC_GLITCH_BURST)
-            conn->glitch_tokens += 2;
-        return 0;
-    }
+    /* The peer answers DATA with WINDOW_UPDATEs, of the stream and of the connection, and measures
+     * with PINGs beside its calls, refused ones too. */
+    if ((frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) &&
+        conn->glitch_tokens < SF_LIMIT_RPC_GLITCH_BURST)
+        conn->glitch_tokens += 2;
     if (frame->hd.type != NGHTTP2_HEADERS || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
         return 0;
     call = call_of(session, frame->hd.stream_id);

@@ -470,6 +470,30 @@ def test_key_of_a_document():
     assert request("POST", f"/{index}/_doc", b"{}", {"Idempotency-Key": "k" * 128}).status == 201
 
 
+def test_key_outlives_the_schema():
+    index = new_index()
+    a = Api(SERVER)
+    ns = a.catalog.GetNamespaceMetadata(sf.GetNamespaceMetadataRequest(meta=meta(), namespace_name="demo")).descriptor
+    ref = a.catalog.GetCollectionMetadata(sf.GetCollectionMetadataRequest(meta=meta(), name_binding=sf.CollectionNameBinding(
+        namespace_id=ns.namespace_id, collection_name=index))).descriptor.collection
+    key = {"Idempotency-Key": fresh()}
+    lines = [line for n in range(3) for line in ({"index": {}}, {"n": n})]
+    first = bulk(lines, f"/{index}/_bulk", key)
+    assert first.status == 200 and first.body["errors"] is False, first.raw
+    schema = a.catalog.GetCollectionSchema(sf.GetCollectionSchemaRequest(meta=meta(), collection=ref)).schema
+    a.schema(ref, 2, fresh("t"), body=schema.definition)
+    for restart in (lambda: None, SERVER.crash):
+        restart()
+        again = bulk(lines, f"/{index}/_bulk?refresh=true", key)
+        assert again.status == 200 and again.body["errors"] is False, again.raw
+        assert [{k: v for k, v in item["index"].items() if k != "forced_refresh"} for item in again.body["items"]] == [
+            item["index"] for item in first.body["items"]]
+        assert bodies(index) == {int(item["index"]["_id"]): json.dumps({"n": n}).encode()
+                                 for n, item in enumerate(first.body["items"])}
+    # New writes go on under the new generation.
+    assert request("POST", f"/{index}/_doc", b"{}").status == 201
+
+
 def test_key_of_a_bulk_over_kills():
     index = new_index()
     lines = [line for n in range(500) for line in ({"index": {}}, {"n": n})]

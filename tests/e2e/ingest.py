@@ -363,6 +363,40 @@ def test_schema_token():
     stream.close()
 
 
+def test_repeat_outlives_its_generation():
+    """What was acknowledged once is answered the same after the schema has moved on."""
+    a = api()
+    at, issued = place(a), Place(a)
+    answer = a.allocate(issued.ref, None)
+    stream = Stream(a)
+    sent = [batch(at.ref, row(1, b'{"a":1}'), row(2, b'{"a":2}')),
+            batch(issued.ref, row(0, b'{"a":1}'), receipt=answer.allocator_receipt)]
+    first = [stream.put(one) for one in sent]
+    assert not any(ack.HasField("error") or ack.duplicate for ack in first)
+    a.schema(at.ref, 2, "t2", policy=REQUIRED)
+    a.schema(issued.ref, 2, "t2")
+
+    def same(stream):
+        for one, ack in zip(sent, first):
+            again = stream.put(one)
+            assert again.duplicate and not again.HasField("error"), again
+            assert list(again.ranges) == list(ack.ranges) and again.row_count == ack.row_count and again.gate == ack.gate
+
+    same(stream)
+    for ref, doc in ((at.ref, row(3, b"{}")), (issued.ref, row(0, b"{}", INDEX))):
+        stream.refused(batch(ref, doc), "SF_VERSION_CONFLICT", "ingest", active_schema_generation_token="t2",
+                       reason=sf.INGEST_REJECTION_REASON_SCHEMA_GENERATION_MISMATCH)
+    other = sf.MutationBatch.FromString(sent[0].SerializeToString())
+    other.entries[0].row.body = b'{"a":3}'
+    stream.refused(other, "SF_IDEMPOTENCY_CONFLICT", "ingest", reason=sf.INGEST_REJECTION_REASON_BATCH_ID_REUSED)
+    SERVER.crash()
+    stream = Stream(api())
+    same(stream)
+    assert at.rows() == {
+        doc_id: (first[0].ranges[0].commit_ts, b'{"a":%d}' % doc_id) for doc_id in (1, 2)}
+    stream.close()
+
+
 # ---- receipts -----------------------------------------------------------------------------------------
 
 def test_receipts():

@@ -41,6 +41,59 @@ static void test_duplicates(void **state)
     world_free(w);
 }
 
+static void known_only(Searchfabric__V1__PlannedBatch *planned)
+{
+    planned->known_only = true;
+}
+
+/* A batch that may only be answered from the window: standing and in flight it is, else nothing
+ * happens at all. */
+static void test_known_only(void **state)
+{
+    struct world *w = world_new();
+    struct entry entry = {.doc_id = 1, .body = "x", .touched = 3};
+    struct entry thin = {.doc_id = 1, .body = "x"}; /* the plan's modalities do not matter */
+    struct batch_spec spec = {.collection_id = 1, .batch_id = "a", .entries = &entry, .count = 1};
+    struct batch_spec ask = {.collection_id = 1, .batch_id = "a", .entries = &thin, .count = 1};
+    struct sf_rows_head head;
+    (void)state;
+    assert_int_equal(world_open(w), SF_OK);
+    uint64_t values = hand_tso_values(&w->tso);
+    struct outcome out = world_wait(w, world_submit_with(w, &ask, known_only));
+    assert_int_equal(out.refusal, REFUSED(NOT_KNOWN));
+    assert_false(out.admitted);
+    assert_int_equal(hand_tso_values(&w->tso), values);
+    assert_int_equal(gate_store_puts(w->gate, "wal/"), 0);
+    /* It left nothing behind: the batch itself is new. */
+    gate_store_hold(w->gate, "wal/");
+    uint64_t first = world_submit(w, &spec);
+    gate_store_wait_held(w->gate, 2);
+    uint64_t joined = world_submit_with(w, &ask, known_only);
+    assert_true(world_wait_admitted(w, joined).admitted);
+    assert_int_equal(world_look(w, joined).gate, 0); /* not durable yet */
+    gate_store_hold(w->gate, NULL);
+    struct outcome a = world_wait(w, first);
+    out = world_wait(w, joined);
+    assert_false(a.duplicate);
+    assert_int_equal(out.gate, DURABLE);
+    assert_true(out.duplicate && out.commit_ts[0] == a.commit_ts[0]);
+    world_settle(w);
+    out = world_wait(w, world_submit_with(w, &ask, known_only));
+    assert_true(out.duplicate && out.slices == 1 && out.commit_ts[0] == a.commit_ts[0]);
+    ask.fingerprint_of = "something else";
+    out = world_wait(w, world_submit_with(w, &ask, known_only));
+    assert_int_equal(out.refusal, REFUSED(FINGERPRINT_CONFLICT));
+    /* After a restart the lane is read for the answer. */
+    world_close(w);
+    assert_int_equal(world_open(w), SF_OK);
+    ask.fingerprint_of = NULL;
+    out = world_wait(w, world_submit_with(w, &ask, known_only));
+    assert_true(out.duplicate && out.commit_ts[0] == a.commit_ts[0]);
+    assert_int_equal(world_rows(w, 1, NULL, &head), 1);
+    assert_int_equal(head.slices, 1);
+    world_free(w);
+}
+
 static void test_window(void **state)
 {
     struct world *w = world_new();
@@ -434,6 +487,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_duplicates),
+        cmocka_unit_test(test_known_only),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_oracle_down),
         cmocka_unit_test(test_oracle_down_in_a_batch),

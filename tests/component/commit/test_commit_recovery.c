@@ -126,6 +126,25 @@ static void test_unpublished_survives(void **state)
     world_free(w);
 }
 
+static void known_only(Searchfabric__V1__PlannedBatch *planned)
+{
+    planned->known_only = true;
+}
+
+/* What only its window may answer and does not stand whole is refused, and nothing of it is run. */
+static void check_not_known(struct world *w, const struct batch_spec *spec)
+{
+    uint64_t values = hand_tso_values(&w->tso);
+    unsigned chunks = gate_store_puts(w->gate, "wal/");
+    unsigned rows = world_rows(w, spec->collection_id, NULL, NULL);
+    struct outcome out = world_wait(w, world_submit_with(w, spec, known_only));
+    assert_int_equal(out.refusal, REFUSED(NOT_KNOWN));
+    assert_false(out.admitted);
+    assert_int_equal(hand_tso_values(&w->tso), values);
+    assert_int_equal(gate_store_puts(w->gate, "wal/"), chunks);
+    assert_int_equal(world_rows(w, spec->collection_id, NULL, NULL), rows);
+}
+
 /* A mixed slice of which one modality's chunk stood: void, and its redelivery runs as new. */
 static void test_half_durable_is_void(void **state)
 {
@@ -149,6 +168,7 @@ static void test_half_durable_is_void(void **state)
     world_settle(w);
     assert_int_equal(world_rows(w, 1, NULL, &head), 1);
     assert_true(head.safe_ts.v > open.commit_ts[0]); /* it holds nothing back */
+    check_not_known(w, &spec);
     struct outcome again = world_wait(w, world_submit(w, &spec));
     assert_int_equal(again.gate, DURABLE);
     assert_false(again.duplicate);
@@ -177,6 +197,7 @@ static void test_missing_slices_are_run(void **state)
     assert_int_equal(world_open(w), SF_OK);
     world_settle(w);
     assert_int_equal(world_rows(w, 1, NULL, &head), 1);
+    check_not_known(w, &spec);
     struct outcome out = world_wait(w, world_submit(w, &spec));
     assert_int_equal(out.gate, DURABLE);
     assert_int_equal(out.slices, 2);

@@ -49,7 +49,7 @@ static const Searchfabric__V1__MutationAck *last_ack(void)
     return world.acks[world.ack_count - 1];
 }
 
-static void assert_refused(enum sf_err code)
+static void assert_error(enum sf_err code)
 {
     const Searchfabric__V1__MutationAck *ack = last_ack();
 
@@ -59,7 +59,27 @@ static void assert_refused(enum sf_err code)
     assert_string_equal(ack->batch_id, "batch-1");
     assert_string_equal(ack->stream_identity, "stream-1");
     assert_int_equal(ack->collection->collection_id, 9);
+}
+
+/* Refused without a word to the coordinator. */
+static void assert_refused(enum sf_err code)
+{
+    assert_error(code);
     assert_int_equal(world.planned_count, 0);
+}
+
+/* The catalog's facts refuse the newest batch; the coordinator is asked whether it stands, says no,
+ * and what the facts said is the answer. */
+static void assert_stale(enum sf_err code)
+{
+    unsigned last = world.planned_count - 1;
+
+    assert_true(world.planned_count > 0);
+    assert_true(world.planned[last]->planned_batch->known_only);
+    assert_int_equal(world.ack_count, last);
+    world_refuse(&world, last, REFUSAL(NOT_KNOWN));
+    assert_int_equal(world.ack_count, last + 1);
+    assert_error(code);
 }
 
 static void test_a_batch_is_planned_and_acknowledged(void **state)
@@ -146,14 +166,14 @@ static void test_catalog_facts_decide(void **state)
     world.facts.state.lifecycle =
         SEARCHFABRIC__V1__COLLECTION_ADMISSION_LIFECYCLE__COLLECTION_ADMISSION_LIFECYCLE_TOMBSTONED;
     world_send(&world, &fixture.batch);
-    assert_refused(SF_RESOURCE_NOT_FOUND);
+    assert_stale(SF_RESOURCE_NOT_FOUND);
 
     world.facts.state.lifecycle =
         SEARCHFABRIC__V1__COLLECTION_ADMISSION_LIFECYCLE__COLLECTION_ADMISSION_LIFECYCLE_ACTIVE;
     world.facts.state.descriptor_etag = "etag-2";
     world.facts.state.active_schema_generation_token = "gen-2";
     world_send(&world, &fixture.batch);
-    assert_refused(SF_VERSION_CONFLICT);
+    assert_stale(SF_VERSION_CONFLICT);
     assert_string_equal(ack_detail(last_ack(), "ingest_rejection_reason"),
                         "schema_generation_mismatch");
     assert_string_equal(ack_detail(last_ack(), "active_schema_generation_token"), "gen-2");
@@ -166,17 +186,70 @@ static void test_catalog_facts_decide(void **state)
     world.facts.state.schema_bootstrap_state =
         SEARCHFABRIC__V1__SCHEMA_BOOTSTRAP_STATE__SCHEMA_BOOTSTRAP_STATE_NO_ACTIVE_SCHEMA_GENERATION;
     world_send(&world, &fixture.batch);
-    assert_refused(SF_CATALOG_UNAVAILABLE);
+    assert_error(SF_CATALOG_UNAVAILABLE);
     assert_string_equal(ack_detail(last_ack(), "schema_bootstrap_state"),
                         "no_active_schema_generation");
 
     world.catalog_err = SF_RESOURCE_NOT_FOUND;
     world_send(&world, &fixture.batch);
-    assert_refused(SF_RESOURCE_NOT_FOUND);
+    assert_error(SF_RESOURCE_NOT_FOUND);
     world.catalog_err = SF_BACKEND_UNAVAILABLE;
     world_send(&world, &fixture.batch);
-    assert_refused(SF_BACKEND_UNAVAILABLE);
+    assert_error(SF_BACKEND_UNAVAILABLE);
     assert_string_equal(ack_detail(last_ack(), "failing_authority"), "catalog");
+    assert_int_equal(world.planned_count, 2); /* the last three went nowhere */
+}
+
+/* The facts moved on between a batch's acknowledgement and its repeat. */
+static void next_generation(void)
+{
+    world.facts.state.descriptor_etag = "etag-2";
+    world.facts.state.active_schema_generation_token = "gen-2";
+}
+
+static void test_a_repeat_outlives_its_generation(void **state)
+{
+    (void)state;
+    open_plain();
+    next_generation();
+    fixture.batch.first_admitted_ts = 12345;
+    /* Not even its documents have to fit the new generation. */
+    world.facts.state.undeclared_fields =
+        SEARCHFABRIC__V1__UNDECLARED_FIELD_POLICY__UNDECLARED_FIELD_POLICY_REJECT;
+    fixture.rows[0].body.data = (uint8_t *)(uintptr_t) "{\"gone\":1}";
+    fixture.rows[0].body.len = strlen("{\"gone\":1}");
+    world_send(&world, &fixture.batch);
+    assert_int_equal(world.planned_count, 1);
+    const Searchfabric__V1__PlannedBatch *plan = world.planned[0]->planned_batch;
+    assert_true(plan->known_only);
+    assert_int_equal(plan->first_admitted_ts, 12345);
+    assert_int_equal(plan->flow_kind, SEARCHFABRIC__V1__FLOW_KIND__FLOW_KIND_B);
+    assert_int_equal(plan->n_entry_plans, 1);
+    assert_int_equal(plan->entry_plans[0]->last_entry_index, 2);
+    assert_string_equal(plan->batch->schema_generation_token, "gen-1");
+    world_admit(&world, 0, true, 777);
+    world_gate(&world, 0, GATE(DURABLE));
+    assert_null(last_ack()->error);
+    assert_true(last_ack()->duplicate);
+    assert_int_equal(last_ack()->row_count, 3);
+    assert_int_equal(last_ack()->ranges[0]->commit_ts, 777);
+    /* What the window itself says is said as ever; a plan that cannot be is the facts' matter. */
+    world_send(&world, &fixture.batch);
+    world_refuse(&world, 1, REFUSAL(FINGERPRINT_CONFLICT));
+    assert_error(SF_IDEMPOTENCY_CONFLICT);
+    world_send(&world, &fixture.batch);
+    world_refuse(&world, 2, REFUSAL(OVERLOADED));
+    assert_error(SF_RATE_LIMITED);
+    world_send(&world, &fixture.batch);
+    world_refuse(&world, 3, REFUSAL(INVALID_BATCH));
+    assert_error(SF_VERSION_CONFLICT);
+    /* A batch of the active generation is planned in full. */
+    fixture.batch.schema_generation_token = "gen-2";
+    fixture.rows[0].body.len = 2;
+    fixture.rows[0].body.data = (uint8_t *)(uintptr_t) "{}";
+    world_send(&world, &fixture.batch);
+    assert_int_equal(world.planned_count, 5);
+    assert_false(world.planned[4]->planned_batch->known_only);
 }
 
 static void test_reads_are_conditional_and_shared(void **state)
@@ -247,6 +320,28 @@ static void test_a_receipt_admits_its_batch(void **state)
     assert_int_equal(world.planned_count, 1);
     /* The receipt's apply time counts as the first admission, whatever the client says. */
     assert_int_equal(world.planned[0]->planned_batch->first_admitted_ts, sf_tso_from_ms(999000).v);
+}
+
+/* Its receipt is of its own generation; one of something else asks nothing of the coordinator. */
+static void test_a_receipt_outlives_its_generation(void **state)
+{
+    struct sf_receipt_facts facts = receipt_facts();
+
+    (void)state;
+    world_open(&world, NULL, KIND(ES_WRITE_GATEWAY));
+    next_generation();
+    world_receipt(&world, &facts, &fixture.batch);
+    fixture.batch.allocator_receipt.data[fixture.batch.allocator_receipt.len / 2] ^= 1;
+    world_send(&world, &fixture.batch);
+    assert_refused(SF_VERSION_CONFLICT);
+    fixture.batch.allocator_receipt.data[fixture.batch.allocator_receipt.len / 2] ^= 1;
+    world_send(&world, &fixture.batch);
+    assert_int_equal(world.planned_count, 1);
+    assert_true(world.planned[0]->planned_batch->known_only);
+    assert_int_equal(world.planned[0]->planned_batch->first_admitted_ts, sf_tso_from_ms(999000).v);
+    world_refuse(&world, 0, REFUSAL(NOT_KNOWN));
+    assert_error(SF_VERSION_CONFLICT);
+    assert_string_equal(ack_detail(last_ack(), "active_schema_generation_token"), "gen-2");
 }
 
 static void test_no_receipt_no_create(void **state)
@@ -575,6 +670,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_refused_batch_does_not_end_the_stream, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_catalog_facts_decide, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_repeat_outlives_its_generation, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_receipt_outlives_its_generation, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reads_are_conditional_and_shared, setup, teardown),
         cmocka_unit_test_setup_teardown(test_grants_come_before_the_catalog, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_receipt_admits_its_batch, setup, teardown),

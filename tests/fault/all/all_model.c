@@ -190,6 +190,8 @@ static void take_refusal(struct all_model *m, const struct all_call *call)
     if (op->kind == ALL_BATCH && reason != NULL &&
         strcmp(reason, "schema_generation_mismatch") == 0 && m->next_sent[op->collection] &&
         strcmp(a->token, all_token(1)) == 0) {
+        if (call->floor[0] > 1)
+            sim_violation(m->sim, "%s was acknowledged durable and then refused", op->key);
         m->next_told[op->collection] = true;
         a->refused = true; /* what an earlier try did may stand */
         return;
@@ -266,7 +268,8 @@ static void take_ack(struct all_model *m, const struct all_call *call, const PB(
     SIM_CHECK(m->sim, strcmp(ack->batch_id, op->key) == 0);
     SIM_CHECK(m->sim, ack->gate >= gates[op->policy] && ack->row_count == op->count);
     SIM_CHECK(m->sim, ack->n_ranges == (op->barrier == 0 ? 1u : 2u));
-    if (call->floor[2] != 0 && strcmp(a->token, all_token(1)) == 0)
+    if (call->floor[2] != 0 && strcmp(a->token, all_token(1)) == 0 &&
+        (!ack->duplicate || !a->in_time))
         sim_violation(m->sim, "%s was admitted under a generation that had been replaced", op->key);
     check_gate(m, op, ack);
     for (size_t i = 0; i < ack->n_ranges; i++) {
@@ -345,9 +348,10 @@ struct all_call *all_model_call(struct all_model *m, unsigned index)
     call->answered = on_answer;
     call->ctx = m;
     call->index = index;
-    call->floor[0] = a->succeeded;
+    call->floor[0] = (uint64_t)a->succeeded + a->durable;
     call->floor[1] = m->highest_acked[op->collection];
     call->floor[2] = m->next_told[op->collection];
+    a->in_time = a->in_time || !m->next_told[op->collection];
     return call;
 }
 

@@ -8,8 +8,9 @@
  *   5   no commit_ts names two slices; a fresh one lies above what the lane acknowledged before
  *   6   versions and watermarks of manifests grow; they cover durable rows alone
  *   7   what was acknowledged stands, and is visible if that was the gate
- *   A batch made for an elder schema generation is not admitted once a younger one was answered.
- *   9   nothing new appears under an elder owner once a younger one serves
+ *   A batch made for an elder schema generation is not admitted once a younger one was answered;
+ * what was acknowledged durable before is answered as a duplicate then, and never refused (1). 9
+ * nothing new appears under an elder owner once a younger one serves
  *
  * Facts are read through the backend, apart from the services.
  */

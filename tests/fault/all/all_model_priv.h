@@ -28,6 +28,7 @@ struct all_answer {
     struct all_slice slices[ALL_SLICES]; /* batch: once durable */
     bool object;                         /* allocation: its replay-success object stands */
     const char *token;                   /* batch: of the generation it was made for; static */
+    bool in_time; /* batch: was sent while no answer had told of a younger generation */
 };
 
 /* A timestamp that an acknowledgement named. */

@@ -28,6 +28,7 @@ static const struct row rows[] = {
     {R(SOURCE_SEQ_GAP), SF_VERSION_CONFLICT, "source_seq_gap", NULL, false},
     {R(OUTCOME_UNKNOWN), SF_BACKEND_UNAVAILABLE, NULL, "commit_coordinator", true},
     {R(ABORTED), SF_BACKEND_UNAVAILABLE, NULL, "commit_coordinator", true},
+    {R(NOT_KNOWN), SF_VERSION_CONFLICT, "schema_generation_mismatch", NULL, false},
     {R(UNSPECIFIED), SF_INTERNAL, NULL, NULL, false},
 };
 
