@@ -529,6 +529,17 @@ def test_answers_of_every_size():
             one.result()
 
 
+def test_haste_is_no_attack():
+    """An honest client whose calls are refused as fast as it can send them keeps its connection."""
+    api = Api(SERVER)
+    for _ in range(25_000):
+        try:
+            api.raw("/searchfabric.v1.CatalogControlService/ListCollections", b"\x0a")
+            raise AssertionError("taken")
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
+
+
 def test_vanishing_peers():
     """Connections that are reset in the middle of calls and of bodies."""
     api = Api(SERVER)
