@@ -11,6 +11,7 @@
 #include <inttypes.h>
 
 #include "base/limits.h"
+#include "base/mutant.h"
 #include "contract/receipt.h"
 
 static enum sf_err refuse_ingest(struct sf_diag *diag, const struct ingest_batch *batch,
@@ -82,7 +83,8 @@ static enum sf_err state_check(const struct ingest_batch *batch,
         sf_diag_detail(diag, "schema_bootstrap_state", "no_active_schema_generation");
         return SF_CATALOG_UNAVAILABLE;
     }
-    if (strcmp(state->active_schema_generation_token, batch->batch->schema_generation_token) != 0) {
+    if (strcmp(state->active_schema_generation_token, batch->batch->schema_generation_token) != 0 &&
+        !SF_MUTANT(ingest_no_schema_token)) {
         (void)refuse_ingest(diag, batch, SF_VERSION_CONFLICT, "schema_generation_mismatch",
                             "the batch was made for another schema generation");
         sf_diag_detail(diag, "active_schema_generation_token", "%s",
@@ -141,6 +143,8 @@ static enum sf_err receipt_check(struct ingest_batch *batch,
     const uint64_t *ids = create_ids(batch, diag);
     if (ids == NULL)
         return diag->err;
+    if (SF_MUTANT(ingest_no_receipt))
+        return SF_OK;
     const struct sf_receipt_expected expected = {
         .identity_hash_hex = batch->call->identity_hash,
         .client_id = batch->call->meta.client_id,
@@ -222,6 +226,8 @@ static enum sf_err stamp_check(struct ingest_batch *batch, struct sf_diag *diag)
     const struct sf_tso_request *stamp = &batch->stamp;
     uint64_t claimed = batch->receipt_ts != 0 ? batch->receipt_ts : batch->batch->first_admitted_ts;
 
+    if (SF_MUTANT(ingest_no_duplicate_stamp))
+        claimed = 0;
     if (stamp->err != SF_OK) {
         (void)sf_diag_set(diag, SF_BACKEND_UNAVAILABLE, "no timestamp can be had");
         sf_diag_detail(diag, "failing_authority", "tso");

@@ -116,6 +116,7 @@ static void take_allocation(struct all_model *m, const PB(AllocatorReplaySuccess
     SIM_CHECK(m->sim, object->n_realized_doc_ids == op->count);
     SIM_CHECK(m->sim, object->collection_id == m->facts.collection_id[op->collection]);
     m->answers[index].object = true;
+    m->answers[index].applied_at_ms = (uint64_t)object->applied_at_unix_ms;
     for (size_t i = 0; i < op->count; i++) {
         uint64_t id = object->realized_doc_ids[i]->doc_id->u64;
         uint64_t slot[2] = {op->collection, id};

@@ -87,6 +87,11 @@ static bool told(const struct all_model *m, enum all_kind kind, unsigned collect
     return (facts_told(m) & fact_bit(kind, collection)) != 0;
 }
 
+bool all_is_ready(const struct all_model *m, unsigned collection)
+{
+    return told(m, ALL_READY, collection);
+}
+
 bool all_model_can_send(const struct all_model *m, unsigned index)
 {
     const struct all_op *op = &m->ops[index];
@@ -170,6 +175,12 @@ static void take_success(struct all_model *m, unsigned index, struct sf_view pac
     }
 }
 
+bool all_is_passing(enum sf_err err)
+{
+    return sf_err_info(err)->cls == SF_CLASS_RETRY_LATER || err == SF_DEADLINE_EXCEEDED ||
+           err == SF_CANCELLED || err == SF_ERR_STOPPED;
+}
+
 /* Refusals that end an operation; all others but the retryable ones are wrong here. */
 static void take_refusal(struct all_model *m, const struct all_call *call)
 {
@@ -200,10 +211,7 @@ static void take_refusal(struct all_model *m, const struct all_call *call)
      * node found before another one answered may still come. */
     bool race = diag->err == SF_VERSION_CONFLICT &&
                 (op->kind == ALL_NAMESPACE || op->kind == ALL_COLLECTION) && call->floor[0] == 0;
-    bool later = sf_err_info(diag->err)->cls == SF_CLASS_RETRY_LATER ||
-                 diag->err == SF_DEADLINE_EXCEEDED || diag->err == SF_CANCELLED ||
-                 diag->err == SF_ERR_STOPPED;
-    if (!race && !later)
+    if (!race && !all_is_passing(diag->err))
         sim_violation(m->sim, "%s was answered %s: %s", op->key, sf_err_info(diag->err)->name,
                       diag->message);
 }
@@ -257,6 +265,19 @@ static void check_gate(struct all_model *m, const struct all_op *op, const PB(Mu
     judge_free(&judge);
 }
 
+/* A receipt dates its batch, at every delivery. An oracle that was deposed unaware may be behind
+ * the one that dated the receipt: the stamp is earlier then, and never later. */
+static void check_first_admitted(struct all_model *m, const struct all_op *op,
+                                 const PB(MutationAck) * ack)
+{
+    if (op->alloc < 0)
+        return;
+    uint64_t latest = sf_tso_from_ms(m->answers[op->alloc].applied_at_ms).v;
+    if (ack->first_admitted_ts > latest)
+        sim_violation(m->sim, "%s was first admitted at %" PRIu64 ", after its receipt's %" PRIu64,
+                      op->key, ack->first_admitted_ts, latest);
+}
+
 static void take_ack(struct all_model *m, const struct all_call *call, const PB(MutationAck) * ack)
 {
     static const PB(AckGate) gates[] = {SEARCHFABRIC__V1__ACK_GATE__ACK_GATE_ADMITTED_DISPATCHED,
@@ -271,6 +292,7 @@ static void take_ack(struct all_model *m, const struct all_call *call, const PB(
     if (call->floor[2] != 0 && strcmp(a->token, all_token(1)) == 0 &&
         (!ack->duplicate || !a->in_time))
         sim_violation(m->sim, "%s was admitted under a generation that had been replaced", op->key);
+    check_first_admitted(m, op, ack);
     check_gate(m, op, ack);
     for (size_t i = 0; i < ack->n_ranges; i++) {
         struct all_slice slice = {ack->ranges[i]->first_entry_index, ack->ranges[i]->commit_ts};
@@ -320,8 +342,7 @@ static void on_answer(struct all_call *call)
     }
 }
 
-/* Generation under which ids were allocated. */
-static const char *token_of(struct sf_view answer)
+const char *all_token_of(struct sf_view answer)
 {
     PB(AllocateIdsSuccessResponse) *r =
         searchfabric__v1__allocate_ids_success_response__unpack(NULL, answer.len, answer.ptr);
@@ -342,7 +363,7 @@ struct all_call *all_model_call(struct all_model *m, unsigned index)
         answer = sf_buf_view(&m->answers[op->alloc].first);
     if (op->kind == ALL_BATCH && a->token == NULL)
         a->token =
-            op->alloc >= 0 ? token_of(answer) : all_token(m->next_told[op->collection] ? 2 : 1);
+            op->alloc >= 0 ? all_token_of(answer) : all_token(m->next_told[op->collection] ? 2 : 1);
     m->next_sent[op->collection] |= op->kind == ALL_NEXT_SCHEMA;
     struct all_call *call = all_op_call(m->cluster, op, &m->facts, a->token, answer);
     call->answered = on_answer;

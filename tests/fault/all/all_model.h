@@ -9,8 +9,10 @@
  *   6   versions and watermarks of manifests grow; they cover durable rows alone
  *   7   what was acknowledged stands, and is visible if that was the gate
  *   A batch made for an elder schema generation is not admitted once a younger one was answered;
- * what was acknowledged durable before is answered as a duplicate then, and never refused (1). 9
- * nothing new appears under an elder owner once a younger one serves
+ * what was acknowledged durable before is answered as a duplicate then, and never refused (1).
+ *   A batch of an unknown generation, or with a receipt that is not its own, is refused and never
+ * shows. Every delivery of a batch with a receipt counts as admitted no later than its receipt.
+ *   9   nothing new appears under an elder owner once a younger one serves
  *
  * Facts are read through the backend, apart from the services.
  */
@@ -40,6 +42,11 @@ bool all_model_can_send(const struct all_model *model, unsigned index);
 
 /* A question, judged by what had been answered before it was sent: nothing older may come back. */
 struct all_call *all_model_read(struct all_model *model, enum all_read read, unsigned collection);
+
+/* A batch that must be refused: made for a generation that is not in force, or with a receipt that
+ * is not its own. Judged when it is answered; that it never shows is judged with everything else,
+ * for nobody knows its key. NULL while there is nothing to make it of. */
+struct all_call *all_model_forgery(struct all_model *model, struct sf_rng *rng);
 
 /* `owner` serves from now on. */
 void all_model_served(struct all_model *model, const char *owner);

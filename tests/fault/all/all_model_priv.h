@@ -27,6 +27,7 @@ struct all_answer {
     size_t slice_count;
     struct all_slice slices[ALL_SLICES]; /* batch: once durable */
     bool object;                         /* allocation: its replay-success object stands */
+    uint64_t applied_at_ms;              /* of that object */
     const char *token;                   /* batch: of the generation it was made for; static */
     bool in_time; /* batch: was sent while no answer had told of a younger generation */
 };
@@ -55,6 +56,7 @@ struct all_model {
     uint64_t highest_acked[ALL_COLLECTIONS];    /* commit_ts */
     uint64_t binding_revision[ALL_COLLECTIONS]; /* highest that was answered */
     bool next_sent[ALL_COLLECTIONS];            /* the second generation is on its way */
+    unsigned forgeries;                         /* that were made */
     bool next_told[ALL_COLLECTIONS];            /* and an answer said that it is in force */
 
     /* seen in the backend */
@@ -88,6 +90,15 @@ bool all_slice_is_visible(struct all_model *m, const struct all_op *op, uint64_t
 
 /* The row's entry number in its batch. */
 uint32_t all_entry_of_row(const struct all_op *op, size_t row);
+
+/* True when `err` says to try again, or that the call ended early: it refuses nothing for good. */
+bool all_is_passing(enum sf_err err);
+
+/* True once an answer told that the collection has a generation in force. */
+bool all_is_ready(const struct all_model *m, unsigned collection);
+
+/* Generation under which the ids of an allocation's packed answer were allocated; static. */
+const char *all_token_of(struct sf_view answer);
 
 /* Realized ids of an allocation that was answered. */
 void all_realized_ids(const struct all_model *m, unsigned alloc, uint64_t ids[ALL_ITEMS]);

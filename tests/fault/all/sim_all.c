@@ -90,7 +90,18 @@ static void ask_something(struct world *w, struct sim_process *process)
     all_call_release(call);
 }
 
-/* Now and then: asks again for what was answered, or reads. */
+static void forge_something(struct client *client, struct sim_process *process)
+{
+    struct world *w = client->w;
+    struct all_call *call = all_model_forgery(w->model, sim_rng(w->cluster.sim));
+
+    if (call == NULL)
+        return;
+    (void)all_call_run(call, process, client->node, 1000);
+    all_call_release(call);
+}
+
+/* Now and then: asks again for what was answered, reads, or sends what must be refused. */
 static void repeat_something(struct client *client, struct sim_process *process, unsigned bound)
 {
     struct world *w = client->w;
@@ -100,6 +111,8 @@ static void repeat_something(struct client *client, struct sim_process *process,
         send_once(client, process, index);
     if (draw(w, 4) == 0)
         ask_something(w, process);
+    if (draw(w, 8) == 0)
+        forge_something(client, process);
 }
 
 /* Allocations, the batches that realize them, INDEX batches, perhaps a second generation: mostly in
@@ -453,7 +466,7 @@ int main(int argc, char **argv)
                                          "COORD-3-15",   "COORD-4.3-11",
                                          "COORD-7.2-06", NULL};
     static const struct sim_scenario scenarios[] = {
-        {.name = "all", .area = NULL, .run = run_all, .proves = proves}};
+        {.name = "all", .area = "all", .run = run_all, .proves = proves}};
 
     sf_log_set_fd(-1);
     enum sf_err err = sf_pbjson_register(
