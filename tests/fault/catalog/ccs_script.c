@@ -11,6 +11,7 @@
 struct script {
     const char *part;   /* NULL = nothing */
     int64_t delay_ms;   /* > 0: applied, the answer comes this much later, once */
+    int64_t hold_ms;    /* > 0: the next owner's first read of a record takes this much longer */
     char *key;          /* of the put that is being kept; others of that kind pass */
     struct sf_buf body; /* its bytes */
     enum sf_put_cond cond;
@@ -98,9 +99,20 @@ static void gate_submit(struct sf_store *store, struct sf_batch *batch)
     batch->done(batch);
 }
 
+/* On the calling task. */
 static void gate_get(struct sf_store *store, struct sf_get *get)
 {
-    sf_store_get(gate_of(store)->inner, get);
+    static const char record[] = "catalog-log/";
+    struct gate *gate = gate_of(store);
+    struct script *script = gate->w->script;
+    int64_t hold_ms = script->hold_ms;
+    if (hold_ms != 0 && strcmp(sim_process_name(gate->process), "b.1") == 0 &&
+        memmem(get->key.ptr, get->key.len, record, sizeof(record) - 1) != NULL) {
+        script->hold_ms = 0;
+        sim_trace(gate->w->sim, "gate: holds a read");
+        sim_sleep(gate->process, hold_ms);
+    }
+    sf_store_get(gate->inner, get);
 }
 
 static enum sf_err gate_list(struct sf_store *store, struct sf_sched *sched, struct sf_view prefix,
@@ -246,6 +258,17 @@ static void create_schema(struct client *c)
     put_schema(c, 1, "");
 }
 
+static void create_collection(struct client *c)
+{
+    put_shared_namespace(c);
+    put_shared_collection(c);
+}
+
+static void create_generation(struct client *c)
+{
+    put_schema(c, 1, "");
+}
+
 static void signal_ready(struct client *c)
 {
     report_once(c, 1, SF_PBE(SCHEMA_CONVERGENCE_SIGNAL, SERVING_GENERATION_READY));
@@ -360,10 +383,43 @@ static void run_late_show(struct sim *sim)
     finish(w, clients);
 }
 
+/* An owner freezes with a schema generation committed and not shown. The projection is lost, and
+ * the owner goes on while its successor is writing the rows again: a generation that stands there
+ * before its collection would never become the active one. */
+static void run_show_into_rebuild(struct sim *sim)
+{
+    struct script script = {0};
+    struct world *w = begin(sim, &script);
+    struct sim_process *clients = sim_process_new(sim, "clients");
+    struct sf_diag diag;
+    sim_spawn(clients, tick, NULL);
+    struct part create = {.client = {.w = w, .id = 0}, .run = create_collection};
+    struct part schema = {.client = {.w = w, .id = 0}, .run = create_generation};
+    sim_spawn(clients, run_part, &create);
+    until(w, 1);
+    script.delay_ms = 8000;
+    script.part = "catalog-log/";
+    sim_spawn(clients, run_part, &schema);
+    sim_run_for(sim, 2000);
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
+    enum sf_err err = sf_sql_exec(conn, "DELETE FROM catalog_lane_shards;", &diag);
+    SF_ASSERT(err == SF_OK);
+    sf_sql_release(conn);
+    script.hold_ms = 10000;
+    struct sim_node *a = w->nodes[0];
+    struct sim_node *b = sim_node_new(sim, "b", &w->service);
+    w->nodes[0] = w->nodes[1] = b;
+    sim_run_for(sim, 14000);
+    w->nodes[0] = a;
+    until(w, 2);
+    finish(w, clients);
+}
+
 const struct sim_scenario ccs_scripts[] = {
     {.name = "ccs_outcome_in_doubt", .area = "ccs", .run = run_outcome_in_doubt},
     {.name = "ccs_late_control", .area = "ccs", .run = run_late_control},
     {.name = "ccs_late_swap", .area = "ccs", .run = run_late_swap},
     {.name = "ccs_late_show", .area = "ccs", .run = run_late_show},
+    {.name = "ccs_show_into_rebuild", .area = "ccs", .run = run_show_into_rebuild},
 };
 const size_t ccs_script_count = SF_ARRAY_LEN(ccs_scripts);

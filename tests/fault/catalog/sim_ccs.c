@@ -186,7 +186,7 @@ int main(int argc, char **argv)
 {
     static const char *const proves[] = {"CCS-1-02",   "CCS-3.3-06", "CCS-3.4-03", "CCS-4.3-01",
                                          "CCS-4.4-15", "CCS-4.4-16", "CCS-8-08",   NULL};
-    struct sim_scenario scenarios[8] = {
+    struct sim_scenario scenarios[12] = {
         {.name = "ccs", .area = "ccs", .run = run_ccs, .proves = proves},
         {.name = "ccs_doubt", .area = "ccs", .run = run_doubt},
         {.name = "ccs_lost", .area = "ccs", .run = run_lost}};
