@@ -225,7 +225,7 @@ static void give_up(struct group *group, struct member *member, enum sf_catalog_
     entry.applied_ts = command->plan.outcome.applied_ts;
     struct sf_catalog_settled settled = {0};
     enum sf_err err = SF_ERR_UNAVAILABLE;
-    if (SF_MUTANT(ccs_doubt_is_failure)) {
+    if (SF_MUTANT(ccs_doubt_is_failure) || SF_MUTANT(ccs_no_marker)) {
         decide(member, result);
         return;
     }

@@ -218,6 +218,68 @@ static void check_records(struct world *w)
     sf_arena_destroy(arena);
 }
 
+/* Lowest watermark of the contenders' projection. */
+static uint64_t watermark_of(struct world *w)
+{
+    struct sf_diag diag;
+    uint64_t count = 0, low = 0, high = 0;
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_READ);
+    enum sf_err err = sf_catalog_sql_shards(conn, &diag, &count, &low, &high);
+    SF_ASSERT(err == SF_OK);
+    sf_sql_release(conn);
+    return low;
+}
+
+static void check_entry(struct world *w, const SF_PB(RecoverySegmentEntry) * entry, uint64_t slot,
+                        struct sf_arena *arena)
+{
+    struct sf_buf key = {0};
+    struct sf_diag diag;
+    ProtobufCMessage *message = NULL;
+    sf_catalog_key_outcome(&key, entry->command_identity);
+    enum sf_err err = sf_durable_read_wait(sim_backend(w->sim), NULL, sf_buf_view(&key),
+                                           &searchfabric__v1__command_outcome_object__descriptor,
+                                           arena, &diag, &message, NULL);
+    sf_buf_fini(&key);
+    if (err == SF_ERR_NOT_FOUND)
+        sim_violation(w->sim, "segment %" PRIu64 " lists %s, which nothing settles", slot,
+                      entry->command_identity);
+    SF_ASSERT(err == SF_OK);
+    const SF_PB(CommandOutcomeObject) *found = (const void *)message;
+    if (found->abort != NULL && found->entry->recovery_segment_epoch < slot)
+        sim_violation(w->sim, "segment %" PRIu64 " lists %s, settled at %" PRIu64 " only", slot,
+                      entry->command_identity, found->entry->recovery_segment_epoch);
+}
+
+void check_settled(struct world *w)
+{
+    uint64_t watermark = watermark_of(w);
+    struct sf_arena *arena = sf_arena_new((size_t)64 << 20);
+    struct sf_buf key = {0};
+    struct sf_buf body = {0};
+    struct sf_diag diag;
+    for (uint64_t slot = 1; slot <= watermark; slot++) {
+        ProtobufCMessage *message = NULL;
+        sf_arena_reset(arena);
+        sf_buf_clear(&key);
+        sf_buf_clear(&body);
+        sf_catalog_key_segment(&key, slot);
+        enum sf_err err =
+            sf_store_get_wait(sim_backend(w->sim), NULL, sf_buf_view(&key), &body, NULL);
+        SF_ASSERT(err == SF_OK);
+        err = sf_catalog_decode(&searchfabric__v1__recovery_segment_object__descriptor, true,
+                                sf_buf_view(&body), arena, &diag, &message);
+        SF_ASSERT(err == SF_OK);
+        const SF_PB(RecoverySegmentObject) *segment = (const void *)message;
+        for (size_t i = 0; i < segment->n_entries; i++)
+            check_entry(w, segment->entries[i], slot, arena);
+    }
+    sim_trace(w->sim, "settled up to %" PRIu64, watermark);
+    sf_buf_fini(&key);
+    sf_buf_fini(&body);
+    sf_arena_destroy(arena);
+}
+
 void check_end(struct world *w, struct sim_process *clients)
 {
     const struct sim_service rebuild = {.start = ccs_start_rebuilding, .stop = ccs_stop, .ctx = w};
@@ -229,6 +291,7 @@ void check_end(struct world *w, struct sim_process *clients)
     sim_run_until(w->sim, all_reread, w, 120000, "every key is answered again");
     sf_buf_append(&answers, w->answers.data, w->answers.len);
     check_records(w);
+    check_settled(w);
     dump_rows(w->sql, &before);
     w->rebuilder = sim_node_new(w->sim, "rebuild", &rebuild);
     w->reread = false;

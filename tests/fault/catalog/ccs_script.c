@@ -11,6 +11,7 @@
 struct script {
     const char *part;   /* NULL = nothing */
     int64_t delay_ms;   /* > 0: applied, the answer comes this much later, once */
+    bool refuse;        /* not applied, and the answer says so */
     int64_t hold_ms;    /* > 0: the next owner's first read of a record takes this much longer */
     char *key;          /* of the put that is being kept; others of that kind pass */
     struct sf_buf body; /* its bytes */
@@ -70,10 +71,13 @@ static void gate_submit(struct sf_store *store, struct sf_batch *batch)
         for (size_t k = 0; k < i; k++)
             cancelled = cancelled || (batch->puts[k].stage < put->stage &&
                                       batch->puts[k].command == put->command &&
-                                      batch->puts[k].err == SF_ERR_AMBIGUOUS);
+                                      (batch->puts[k].err == SF_ERR_AMBIGUOUS ||
+                                       batch->puts[k].err == SF_ERR_UNAVAILABLE));
         put->err = SF_OK;
         if (cancelled) {
             put->err = SF_ERR_CANCELLED_STAGE;
+        } else if (chosen(gate, put) && script->refuse) {
+            put->err = SF_ERR_UNAVAILABLE;
         } else if (chosen(gate, put) && script->delay_ms == 0) {
             keep(gate, put);
             put->err = SF_ERR_AMBIGUOUS;
@@ -415,11 +419,37 @@ static void run_show_into_rebuild(struct sim *sim)
     finish(w, clients);
 }
 
+/* The store refuses a control object of a listed command again and again: its owner gives it up,
+ * and the watermark may pass its entries once they are settled. */
+static void run_given_up(struct sim *sim)
+{
+    struct script script = {0};
+    struct world *w = begin(sim, &script);
+    struct sim_process *clients = sim_process_new(sim, "clients");
+    sim_spawn(clients, tick, NULL);
+    struct part create = {.client = {.w = w, .id = 0}, .run = create_own};
+    struct part update = {.client = {.w = w, .id = 0}, .run = update_own};
+    struct part other = {.client = {.w = w, .id = 1}, .run = create_own};
+    sim_spawn(clients, run_part, &create);
+    until(w, 1);
+    script.refuse = true;
+    script.part = "namespace_descriptor_v2";
+    sim_spawn(clients, run_part, &update);
+    sim_run_for(sim, 4000);
+    sim_spawn(clients, run_part, &other);
+    until(w, 2);
+    check_settled(w);
+    script.part = NULL;
+    until(w, 3);
+    finish(w, clients);
+}
+
 const struct sim_scenario ccs_scripts[] = {
     {.name = "ccs_outcome_in_doubt", .area = "ccs", .run = run_outcome_in_doubt},
     {.name = "ccs_late_control", .area = "ccs", .run = run_late_control},
     {.name = "ccs_late_swap", .area = "ccs", .run = run_late_swap},
     {.name = "ccs_late_show", .area = "ccs", .run = run_late_show},
     {.name = "ccs_show_into_rebuild", .area = "ccs", .run = run_show_into_rebuild},
+    {.name = "ccs_given_up", .area = "ccs", .run = run_given_up},
 };
 const size_t ccs_script_count = SF_ARRAY_LEN(ccs_scripts);

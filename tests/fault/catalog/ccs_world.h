@@ -129,6 +129,10 @@ void read_admission(struct client *c);
  * node that rebuilds the projection from the store. */
 void check_end(struct world *w, struct sim_process *clients);
 
+/* Every entry of the chain that the watermark has passed is settled: its key holds an outcome, or a
+ * marker that names this entry or a later one. */
+void check_settled(struct world *w);
+
 /* sim_ccs.c */
 struct world *world_new(struct sim *sim, const struct sim_options *options);
 void world_destroy(struct world *w);
