@@ -84,8 +84,9 @@ static bool settles(const SF_PB(CommandOutcomeObject) * found,
     uint64_t named = found->entry == NULL ? 0 : found->entry->recovery_segment_epoch;
     if (found->abort != NULL)
         return named >= slot || SF_MUTANT(ccs_no_reabort);
-    out->committed = found->entry != NULL && named == slot &&
-                     strcmp(found->entry->attempt_id, entry->attempt_id) == 0;
+    out->committed =
+        SF_MUTANT(ccs_any_listing) || (found->entry != NULL && named == slot &&
+                                       strcmp(found->entry->attempt_id, entry->attempt_id) == 0);
     return true;
 }
 

@@ -173,8 +173,9 @@ static void check_epoch_object(struct world *w, const SF_PB(CommandOutcomeObject
     sf_buf_fini(&key);
 }
 
-/* One lineage per name at epoch 1, each committed control object as its record names it. */
-static void check_records(struct world *w)
+/* One lineage per name at epoch 1, each committed control object as its record names it. Returns
+ * how many commands are committed. */
+static size_t check_records(struct world *w)
 {
     struct sf_arena *arena = sf_arena_new((size_t)64 << 20);
     struct sf_list_entry *entries = NULL;
@@ -216,6 +217,21 @@ static void check_records(struct world *w)
     }
     SIM_CHECK(w->sim, applied == w->key_count);
     sf_arena_destroy(arena);
+    return applied;
+}
+
+/* A rebuild finishes each committed command at its own entry of the chain, hence once, however
+ * often it was listed. */
+static void check_rebuilt_once(struct world *w, size_t committed)
+{
+    struct sf_catalog_stats stats;
+    const struct life *life = sim_node_service(w->rebuilder, NULL);
+    if (life == NULL)
+        return;
+    sf_catalog_stats(life->catalog, &stats);
+    if (stats.recovered > committed)
+        sim_violation(w->sim, "a rebuild finished %" PRIu64 " commands, committed are %zu",
+                      stats.recovered, committed);
 }
 
 /* Lowest watermark of the contenders' projection. */
@@ -290,13 +306,14 @@ void check_end(struct world *w, struct sim_process *clients)
     sim_spawn(clients, run_reread, w);
     sim_run_until(w->sim, all_reread, w, 120000, "every key is answered again");
     sf_buf_append(&answers, w->answers.data, w->answers.len);
-    check_records(w);
+    size_t committed = check_records(w);
     check_settled(w);
     dump_rows(w->sql, &before);
     w->rebuilder = sim_node_new(w->sim, "rebuild", &rebuild);
     w->reread = false;
     sim_spawn(clients, run_reread, w);
     sim_run_until(w->sim, all_reread, w, 120000, "every key is answered after a rebuild");
+    check_rebuilt_once(w, committed);
     compare_text(w, "answers", &answers, &w->answers);
     dump_rows(w->rebuilt, &after);
     compare_text(w, "rows", &before, &after);
