@@ -197,6 +197,17 @@ static void land(struct world *w)
     sim_trace(w->sim, "gate: lands %s: %s", script->key, sf_err_info(err)->name);
 }
 
+/* Takes rows out of the projection while its owner serves. */
+static void lose_rows(struct world *w, const char *sql)
+{
+    struct sf_diag diag;
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
+    enum sf_err err = sf_sql_exec(conn, sql, &diag);
+    SF_ASSERT(err == SF_OK);
+    sf_sql_release(conn);
+    sim_trace(w->sim, "rows lost: %s", sql);
+}
+
 /* One client's doing. */
 struct part {
     struct client client;
@@ -395,7 +406,6 @@ static void run_show_into_rebuild(struct sim *sim)
     struct script script = {0};
     struct world *w = begin(sim, &script);
     struct sim_process *clients = sim_process_new(sim, "clients");
-    struct sf_diag diag;
     sim_spawn(clients, tick, NULL);
     struct part create = {.client = {.w = w, .id = 0}, .run = create_collection};
     struct part schema = {.client = {.w = w, .id = 0}, .run = create_generation};
@@ -405,10 +415,7 @@ static void run_show_into_rebuild(struct sim *sim)
     script.part = "catalog-log/";
     sim_spawn(clients, run_part, &schema);
     sim_run_for(sim, 2000);
-    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
-    enum sf_err err = sf_sql_exec(conn, "DELETE FROM catalog_lane_shards;", &diag);
-    SF_ASSERT(err == SF_OK);
-    sf_sql_release(conn);
+    lose_rows(w, "DELETE FROM catalog_lane_shards;");
     script.hold_ms = 10000;
     struct sim_node *a = w->nodes[0];
     struct sim_node *b = sim_node_new(sim, "b", &w->service);
@@ -444,6 +451,25 @@ static void run_given_up(struct sim *sim)
     finish(w, clients);
 }
 
+/* The projection takes back the commit of a command that was answered: a repeat is answered from
+ * the record, and only once the rows stand again. */
+static void run_lost_commit(struct sim *sim)
+{
+    struct script script = {0};
+    struct world *w = begin(sim, &script);
+    struct sim_process *clients = sim_process_new(sim, "clients");
+    sim_spawn(clients, tick, NULL);
+    struct part create = {.client = {.w = w, .id = 0}, .run = create_own};
+    struct part again = {.client = {.w = w, .id = 0}, .run = create_own};
+    sim_spawn(clients, run_part, &create);
+    until(w, 1);
+    lose_rows(w, "DELETE FROM catalog_replay_index; DELETE FROM namespaces;"
+                 "DELETE FROM namespace_name_epochs;");
+    sim_spawn(clients, run_part, &again);
+    until(w, 2);
+    finish(w, clients);
+}
+
 const struct sim_scenario ccs_scripts[] = {
     {.name = "ccs_outcome_in_doubt", .area = "ccs", .run = run_outcome_in_doubt},
     {.name = "ccs_late_control", .area = "ccs", .run = run_late_control},
@@ -451,5 +477,6 @@ const struct sim_scenario ccs_scripts[] = {
     {.name = "ccs_late_show", .area = "ccs", .run = run_late_show},
     {.name = "ccs_show_into_rebuild", .area = "ccs", .run = run_show_into_rebuild},
     {.name = "ccs_given_up", .area = "ccs", .run = run_given_up},
+    {.name = "ccs_lost_commit", .area = "ccs", .run = run_lost_commit},
 };
 const size_t ccs_script_count = SF_ARRAY_LEN(ccs_scripts);
