@@ -124,7 +124,6 @@
 #define SF_LIMIT_ES_BODIES_BYTES (400u << 20) /* bodies of all requests together */
 #define SF_LIMIT_ES_ACTION_BYTES (16u << 10)  /* one action line of a bulk */
 #define SF_LIMIT_ES_BULK_ITEMS   200000       /* actions of one bulk request */
-#define SF_LIMIT_ES_URL_BYTES    8192
 #define SF_LIMIT_ES_PLAN_ITEMS   4096
 #define SF_LIMIT_ES_PLAN_BYTES   (4u << 20)
 #define SF_LIMIT_ES_NAME_CACHE   4096 /* resolved index names */

@@ -105,15 +105,6 @@ void sf_dup_wait(struct sf_dup *dup, struct sf_submit *submit)
     dup->waiters = submit;
 }
 
-void sf_dup_unwait(struct sf_dup *dup, struct sf_submit *submit)
-{
-    struct sf_submit **at = &dup->waiters;
-    while (*at != submit)
-        at = &(*at)->next_waiting;
-    *at = submit->next_waiting;
-    submit->next_waiting = NULL;
-}
-
 /* How far all slices of the batch are. */
 static enum sf_slice_state dup_state(const struct sf_dup *dup, uint64_t *out_version)
 {

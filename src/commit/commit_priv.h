@@ -185,7 +185,6 @@ void sf_dup_drop(struct sf_dup *dup);
 struct sf_dup_slice *sf_dup_slice(struct sf_dup *dup, uint32_t ordinal);
 SF_NONNULL struct sf_dup_slice *sf_dup_slice_add(struct sf_dup *dup, uint32_t ordinal);
 void sf_dup_wait(struct sf_dup *dup, struct sf_submit *submit);
-void sf_dup_unwait(struct sf_dup *dup, struct sf_submit *submit);
 /* Answers the waiters whose gate is open. May free an entry that is not listed. */
 void sf_dup_check(struct sf_dup *dup);
 /* Forgets settled entries older than the window. */

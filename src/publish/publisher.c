@@ -454,11 +454,6 @@ void sf_publisher_submit(struct sf_publisher *pub, const Searchfabric__V1__Manif
     }
 }
 
-size_t sf_publisher_backlog(const struct sf_publisher *pub)
-{
-    return pub->ready.count;
-}
-
 uint64_t sf_publisher_version(const struct sf_publisher *pub)
 {
     return pub->base.version;

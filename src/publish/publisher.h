@@ -74,9 +74,6 @@ void sf_publisher_submit(struct sf_publisher *publisher,
                          const Searchfabric__V1__ManifestSlice *slice,
                          const Searchfabric__V1__DuplicateEntry *duplicate);
 
-/* Slices handed over and not yet reported. */
-size_t sf_publisher_backlog(const struct sf_publisher *publisher);
-
 /* Version of the committed head that is known; 0 = none. */
 uint64_t sf_publisher_version(const struct sf_publisher *publisher);
 
