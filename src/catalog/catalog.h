@@ -1,7 +1,7 @@
 /*
  * Catalog Control Service (CCS): the authority for namespaces, collections and schema generations.
  * Serves the public searchfabric.v1.CatalogControlService and the private
- * searchfabric.v1.CatalogControlPrivateService. The object store is the truth, the SQL projection
+ * searchfabric.v1.CatalogControlPrivateService and CatalogOperationsService. The object store is the truth, the SQL projection
  * can be dropped at any time. The commit protocol is protocols.md section 2: segments order the
  * commands, the outcome object commits one, takeover records fence owners.
  *
@@ -35,6 +35,7 @@ struct sf_catalog_deps {
     const char *owner_id;         /* names this process in records, 1..128 scalars; copied */
     uint32_t lane_shards;         /* at the store's first start only: 1..1024, 0 = 64 */
     uint32_t max_result_window;   /* default of effective_max_result_window, 0 = 10000 */
+    bool run_jobs;                /* background jobs run by themselves (`loop` is there) */
 };
 
 /* What `sfctl status` and health show. */
@@ -69,9 +70,9 @@ SF_MUST_USE enum sf_err sf_catalog_projection_open(const char *path, struct sf_s
 SF_MUST_USE enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched *sched,
                                         struct sf_diag *diag, struct sf_catalog **out_catalog);
 
-#define SF_CATALOG_SERVICE_COUNT 2
+#define SF_CATALOG_SERVICE_COUNT 3
 
-/* The services, public first; valid until sf_catalog_close. Any thread. */
+/* The services: public, private, operations; valid until sf_catalog_close. Any thread. */
 void sf_catalog_services(struct sf_catalog *catalog,
                          const struct sf_service *out_services[SF_CATALOG_SERVICE_COUNT]);
 

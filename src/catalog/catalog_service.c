@@ -3,9 +3,12 @@
  * (malformed input, caller kind) and hands it to a lane; it never blocks. Also here: construction,
  * drain and close. Methods that this build does not serve have no entry in the tables.
  */
+#include "catalog/catalog_job.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
+
+#include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
 #define DEFAULT_RESULT_WINDOW 10000
 
@@ -223,6 +226,12 @@ static const struct sf_method private_methods[] = {
            report_schema_convergence_signal_response, report_signal),
 };
 
+static const struct sf_method operations_methods[] = {
+    METHOD("ListCatalogJobs", list_catalog_jobs_request, list_catalog_jobs_response,
+           sf_catalog_jobs_list),
+    METHOD("RunCatalogJob", run_catalog_job_request, run_catalog_job_response, sf_catalog_job_call),
+};
+
 void sf_catalog_services(struct sf_catalog *catalog,
                          const struct sf_service *out_services[SF_CATALOG_SERVICE_COUNT])
 {
@@ -290,6 +299,12 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
         .method_count = SF_ARRAY_LEN(private_methods),
         .self = catalog,
     };
+    catalog->services[2] = (struct sf_service){
+        .full_name = "searchfabric.v1.CatalogOperationsService",
+        .methods = operations_methods,
+        .method_count = SF_ARRAY_LEN(operations_methods),
+        .self = catalog,
+    };
     register_metrics(catalog);
     catalog->opening = true;
     enum sf_err err = sf_catalog_recover(catalog, sched, diag);
@@ -298,6 +313,7 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
         return err == SF_ERR_STOPPED || err == SF_ERR_AMBIGUOUS ? SF_ERR_UNAVAILABLE : err;
     }
     catalog->opening = false;
+    sf_catalog_jobs_start(catalog);
     *out_catalog = catalog;
     return SF_OK;
 }
@@ -320,6 +336,7 @@ void sf_catalog_close(struct sf_catalog *catalog, struct sf_sched *sched)
     if (busy)
         sf_waiter_wait(&catalog->idle);
     sf_waiter_fini(&catalog->idle);
+    sf_catalog_jobs_stop(catalog, sched);
     destroy(catalog);
 }
 

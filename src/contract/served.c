@@ -9,6 +9,7 @@
 
 #define CATALOG     "searchfabric.v1.CatalogControlService"
 #define CATALOG_INT "searchfabric.v1.CatalogControlPrivateService"
+#define CATALOG_OPS "searchfabric.v1.CatalogOperationsService"
 #define COORDINATOR "searchfabric.v1.CommitCoordinatorService"
 #define ALLOCATOR   "searchfabric.v1.IdAllocatorService"
 #define INGEST      "searchfabric.v1.IngestGatewayService"
@@ -28,6 +29,20 @@ static const struct sf_contract_method methods[] = {
     {CATALOG_INT, "SubmitHeadAdvanceIntent", false},
     {CATALOG_INT, "SubmitNamespaceLifecycleTransition", false},
     {CATALOG_INT, "RunReleaseSweep", false},
+    {CATALOG_OPS, "ListCatalogJobs", true},
+    {CATALOG_OPS, "RunCatalogJob", true},
+    {CATALOG_OPS, "CreateCheckpoint", false},
+    {CATALOG_OPS, "ListCheckpoints", false},
+    {CATALOG_OPS, "VerifyCheckpoint", false},
+    {CATALOG_OPS, "DigestProjection", false},
+    {CATALOG_OPS, "CheckCatalog", false},
+    {CATALOG_OPS, "RunRetention", false},
+    {CATALOG_OPS, "ShowReplay", false},
+    {CATALOG_OPS, "ShowQuota", false},
+    {CATALOG_OPS, "ShowStatistics", false},
+    {CATALOG_OPS, "ShowManifestHead", false},
+    {CATALOG_OPS, "RepairManifestHead", false},
+    {CATALOG_OPS, "ShowLifecycleWindows", false},
     {CATALOG, "PutNamespaceMetadata", true},
     {CATALOG, "ListNamespaces", true},
     {CATALOG, "GetNamespaceMetadata", true},

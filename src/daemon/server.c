@@ -164,6 +164,7 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
         .metrics = server->metrics,
         .owner_id = server->owner_id,
         .lane_shards = server->identity.catalog_lane_shard_count,
+        .run_jobs = true,
     };
     err = sf_catalog_open(&deps, NULL, diag, &server->catalog);
     if (err != SF_OK)
