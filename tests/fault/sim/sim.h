@@ -4,8 +4,8 @@
  * loops (sf_loop), a scheduler (sf_sched), a store handle, clocks and SQL faults. One thing runs at
  * a time: the world picks, by seed, among the ready loops, the tasks that may start and the tasks
  * that may go on, runs it until it is done or waits, checks the invariants, and picks again. Tasks
- * of a scheduler are threads that hand one baton to each other, so ordinary blocking code runs
- * unchanged and sanitizers see ordinary threads.
+ * of a scheduler have stacks of their own and hand one baton to each other, so ordinary blocking
+ * code runs unchanged; under sanitizers they are ordinary threads.
  *
  * The same seed gives the same run, byte for byte. Rules for code under the simulator: no clock, no
  * randomness, no store, no thread but those handed in; wait only through sf_waiter.

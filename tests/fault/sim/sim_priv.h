@@ -2,8 +2,12 @@
 #ifndef SF_TESTS_FAULT_SIM_PRIV_H
 #define SF_TESTS_FAULT_SIM_PRIV_H
 
+#ifdef SF_SANITIZED
 #include <pthread.h>
 #include <semaphore.h>
+#else
+#include <ucontext.h>
+#endif
 
 #include "exec/timer_heap.h"
 #include "fault/sim/sim.h"
@@ -29,17 +33,21 @@ struct sim_lane {
     bool own;              /* of sim_spawn: a thread of its own, not of the pool */
 };
 
-/* A thread that runs tasks while it holds the baton. */
+/* A stack that runs tasks while it holds the baton. */
 struct sim_thread {
-    struct sim_thread *next;     /* in the world's list of idle ones */
+    struct sim_thread *next;     /* in a list of idle ones */
     struct sim_thread *all_next; /* in the world's list of all */
-    pthread_t thread;            /* the real one */
-    sem_t go;                    /* the baton comes */
+#ifdef SF_SANITIZED
+    pthread_t thread; /* the real one */
+    sem_t go;         /* the baton comes */
+#else
+    ucontext_t context; /* where it goes on */
+#endif
     struct sim *sim;             /* its world */
     struct sim_process *process; /* whose task it runs */
     struct sim_lane *lane;       /* of that task */
     struct sf_task *task;        /* it */
-    bool quit;                   /* ends at the next baton */
+    bool quit;                   /* ends at the next baton (real threads) */
 };
 
 struct sim_sched {
@@ -111,24 +119,28 @@ struct sim_run_options {
 };
 
 struct sim {
-    struct sim_run_options run;                /* as asked for on the command line */
-    struct sim_options options;                /* of the scenario */
-    struct sf_rng pick;                        /* scheduling */
-    struct sf_rng chaos;                       /* kills, pauses, restarts, SQL faults */
-    struct sf_rng user;                        /* the scenario's */
-    int64_t now_ms;                            /* virtual monotonic time */
-    uint64_t steps;                            /* tasks and timers run */
-    uint64_t history;                          /* hash of all picks: equal seeds, equal histories */
-    struct sim_process *processes;             /* alive and dead */
-    struct sim_process *net;                   /* the network's loop lives here */
-    struct sf_store *backend;                  /* the truth behind the network */
-    char folder[SF_TEMPDIR_BYTES];             /* of the embedded backend */
-    struct sf_fault_store *fault;              /* the network */
-    struct sim_node *nodes;                    /* in order of creation */
-    struct sim_thread *idle;                   /* threads without a task */
-    struct sim_thread *threads;                /* all of them */
-    struct sim_thread *current;                /* who holds the baton; NULL = main */
-    sem_t back;                                /* the baton comes back to main */
+    struct sim_run_options run;    /* as asked for on the command line */
+    struct sim_options options;    /* of the scenario */
+    struct sf_rng pick;            /* scheduling */
+    struct sf_rng chaos;           /* kills, pauses, restarts, SQL faults */
+    struct sf_rng user;            /* the scenario's */
+    int64_t now_ms;                /* virtual monotonic time */
+    uint64_t steps;                /* tasks and timers run */
+    uint64_t history;              /* hash of all picks: equal seeds, equal histories */
+    struct sim_process *processes; /* alive and dead */
+    struct sim_process *net;       /* the network's loop lives here */
+    struct sf_store *backend;      /* the truth behind the network */
+    char folder[SF_TEMPDIR_BYTES]; /* of the embedded backend */
+    struct sf_fault_store *fault;  /* the network */
+    struct sim_node *nodes;        /* in order of creation */
+    struct sim_thread *idle;       /* threads without a task */
+    struct sim_thread *threads;    /* all of them */
+    struct sim_thread *current;    /* who holds the baton; NULL = main */
+#ifdef SF_SANITIZED
+    sem_t back; /* the baton comes back to main */
+#else
+    ucontext_t main;    /* where main goes on */
+#endif
     void (*check)(struct sim *sim, void *ctx); /* the invariants, after every step; NULL = none */
     void *check_ctx;                           /* for check */
     bool settled;                              /* no more chaos: what runs must come to rest */
@@ -161,7 +173,18 @@ void sim_sched_fini(struct sim_sched *sched);
 /* Things that could run: runnable threads, then lanes that may start. */
 size_t sim_sched_candidates(const struct sim_sched *sched);
 void sim_sched_run(struct sim_sched *sched, size_t candidate);
+/* Runs the task of a thread to its end; the thread is idle then. */
+void sim_thread_work(struct sim_thread *t);
+
+/* Threads: sim_thread.c */
+void sim_threads_init(struct sim *sim);
 void sim_threads_fini(struct sim *sim);
+/* One without a task. */
+struct sim_thread *sim_thread_take(struct sim *sim);
+/* Gives the baton to `t` and comes back when it gives it back. On main. */
+void sim_thread_run(struct sim *sim, struct sim_thread *t);
+/* Gives the baton back to main; comes back at its next turn. On `t`. */
+void sim_thread_give_back(struct sim_thread *t);
 
 /* Nodes: sim_node.c */
 void sim_nodes_tick(struct sim *sim);

@@ -1,8 +1,7 @@
 /*
- * Simulated serial lanes. Tasks run on real threads, so that their stacks can wait, but a single
- * baton makes exactly one run: the world posts a thread's `go` and waits for `back`; the thread
- * posts `back` when its task ends or waits. A waiter counts its wakes; the thread that waits on it
- * becomes runnable with the first one and goes on when the world picks it.
+ * Simulated serial lanes. Each task runs on a stack of its own, so that it can wait, and a single
+ * baton makes exactly one run (sim_thread.c). A waiter counts its wakes; the thread that waits on
+ * it becomes runnable with the first one and goes on when the world picks it.
  *
  * waiter->impl: [0] wakes not yet consumed, [1] the thread that waits.
  */
@@ -14,25 +13,6 @@
 static struct sim_sched *sched_of(struct sf_sched *sched)
 {
     return SF_CONTAINER_OF(sched, struct sim_sched, base);
-}
-
-/* Gives the baton to `t` and waits until it comes back. On main. */
-static void run_thread(struct sim *sim, struct sim_thread *t)
-{
-    SF_ASSERT(sim->current == NULL);
-    sim->current = t;
-    SF_ASSERT(sem_post(&t->go) == 0);
-    while (sem_wait(&sim->back) != 0) {
-    }
-    sim->current = NULL;
-}
-
-/* Gives the baton back to main and waits for its own turn. */
-static void give_back(struct sim_thread *t)
-{
-    SF_ASSERT(sem_post(&t->sim->back) == 0);
-    while (sem_wait(&t->go) != 0) {
-    }
 }
 
 static void lane_end(struct sim_sched *s, struct sim_lane *lane)
@@ -52,50 +32,12 @@ static void lane_end(struct sim_sched *s, struct sim_lane *lane)
     free(lane);
 }
 
-static void *thread_main(void *arg)
+void sim_thread_work(struct sim_thread *t)
 {
-    struct sim_thread *t = arg;
-
-    while (sem_wait(&t->go) != 0) {
-    }
-    while (!t->quit) {
-        t->task->run(t->task);
-        lane_end(&t->process->sched, t->lane);
-        t->next = t->sim->idle;
-        t->sim->idle = t;
-        give_back(t);
-    }
-    return NULL;
-}
-
-static struct sim_thread *take_thread(struct sim *sim)
-{
-    struct sim_thread *t = sim->idle;
-
-    if (t != NULL) {
-        sim->idle = t->next;
-        return t;
-    }
-    t = sf_calloc(1, sizeof(*t));
-    t->sim = sim;
-    t->all_next = sim->threads;
-    sim->threads = t;
-    SF_ASSERT(sem_init(&t->go, 0, 0) == 0);
-    SF_ASSERT(pthread_create(&t->thread, NULL, thread_main, t) == 0);
-    return t;
-}
-
-void sim_threads_fini(struct sim *sim)
-{
-    while (sim->threads != NULL) {
-        struct sim_thread *t = sim->threads;
-        sim->threads = t->all_next;
-        t->quit = true;
-        SF_ASSERT(sem_post(&t->go) == 0);
-        SF_ASSERT(pthread_join(t->thread, NULL) == 0);
-        (void)sem_destroy(&t->go);
-        free(t);
-    }
+    t->task->run(t->task);
+    lane_end(&t->process->sched, t->lane);
+    t->next = t->sim->idle;
+    t->sim->idle = t;
 }
 
 static struct sim_lane *find_lane(struct sim_sched *s, uint64_t key)
@@ -149,7 +91,7 @@ static void waiter_wait(struct sf_sched *sched, struct sf_waiter *waiter)
     SF_ASSERT(me != NULL && me->process == s->process); /* waiting is for this process's tasks */
     if (waiter->impl[0] == NULL) {
         waiter->impl[1] = me;
-        give_back(me);
+        sim_thread_give_back(me);
         SF_ASSERT(waiter->impl[0] != NULL);
     }
     waiter->impl[0] = (void *)((uintptr_t)waiter->impl[0] - 1);
@@ -208,7 +150,7 @@ size_t sim_sched_candidates(const struct sim_sched *sched)
 static void start_lane(struct sim_sched *s, struct sim_lane *lane)
 {
     struct sim *sim = s->process->sim;
-    struct sim_thread *t = take_thread(sim);
+    struct sim_thread *t = sim_thread_take(sim);
 
     t->process = s->process;
     t->lane = lane;
@@ -220,7 +162,7 @@ static void start_lane(struct sim_sched *s, struct sim_lane *lane)
     lane->busy = true;
     s->running++;
     s->pooled += !lane->own;
-    run_thread(sim, t);
+    sim_thread_run(sim, t);
 }
 
 void sim_sched_run(struct sim_sched *sched, size_t candidate)
@@ -230,7 +172,7 @@ void sim_sched_run(struct sim_sched *sched, size_t candidate)
         memmove(&sched->runnable[candidate], &sched->runnable[candidate + 1],
                 (sched->runnable_count - candidate - 1) * sizeof(sched->runnable[0]));
         sched->runnable_count--;
-        run_thread(sched->process->sim, t);
+        sim_thread_run(sched->process->sim, t);
         return;
     }
     candidate -= sched->runnable_count;

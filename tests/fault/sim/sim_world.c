@@ -431,7 +431,7 @@ struct sim *sim_new(const struct sim_run_options *run)
     sf_rng_init(&sim->chaos, run->seed * 3 + 2);
     sf_rng_init(&sim->user, run->seed * 3 + 3);
     sim->history = UINT64_C(0xcbf29ce484222325);
-    SF_ASSERT(sem_init(&sim->back, 0, 0) == 0);
+    sim_threads_init(sim);
     open_backend(sim);
     sim->net = sim_process_make(sim, "net", 0);
     sim_configure(sim, &options);
@@ -455,7 +455,6 @@ void sim_destroy(struct sim *sim)
     if (sim->run.embedded)
         sf_tempdir_remove(sim->folder);
     sim_threads_fini(sim);
-    (void)sem_destroy(&sim->back);
     free(sim);
 }
 
