@@ -1,9 +1,10 @@
 /*
  * Catalog Control Service (CCS): the authority for namespaces, collections and schema generations.
  * Serves the public searchfabric.v1.CatalogControlService and the private
- * searchfabric.v1.CatalogControlPrivateService and CatalogOperationsService. The object store is the truth, the SQL projection
- * can be dropped at any time. The commit protocol is protocols.md section 2: segments order the
- * commands, the outcome object commits one, takeover records fence owners.
+ * searchfabric.v1.CatalogControlPrivateService and CatalogOperationsService. The object store is
+ * the truth, the SQL projection can be dropped at any time. The commit protocol is protocols.md
+ * section 2: segments order the commands, the outcome object commits one, takeover records fence
+ * owners.
  *
  * Threads: mutations and most reads run on serial lanes of the scheduler.
  * GetCollectionAdmissionState is answered on the caller's thread when its collection is in memory;

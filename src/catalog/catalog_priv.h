@@ -202,7 +202,7 @@ struct sf_catalog {
     uint32_t max_result_window; /* default */
     uint64_t owner_epoch;       /* of every shard: slot of the takeover record */
     struct sf_service services[SF_CATALOG_SERVICE_COUNT];
-    struct sf_catalog_jobs *jobs; /* background work */
+    struct sf_catalog_jobs *jobs;      /* background work */
     struct sf_metric *metric_commands; /* NULL = none */
     struct sf_metric *metric_group_ms; /* NULL = none */
     struct sf_metric *metric_replays;  /* NULL = none */
