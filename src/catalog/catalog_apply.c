@@ -10,6 +10,7 @@
  *
  * The lane's next command runs when this one is answered or given up with everything settled.
  */
+#include "catalog/catalog_gate.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -84,28 +85,66 @@ uint32_t sf_catalog_shard_of_name(const struct sf_catalog *catalog, const char *
 
 static void derive_keys(struct sf_catalog_command *command)
 {
+    sf_catalog_fingerprint(command->request, command->fingerprint);
+    if (command->ops->business != NULL)
+        command->ops->business(command->request, command->business_key);
+    if (command->ops->intent) {
+        sf_catalog_intent_key(SF_CATALOG_TAG_INTENT, command->ops, command->request,
+                              command->command_identity);
+        sf_catalog_intent_key(SF_CATALOG_TAG_INTENT_LOOKUP, command->ops, command->request,
+                              command->transport_key);
+        return;
+    }
     sf_catalog_replay_key(SF_CATALOG_TAG_COMMAND, command->ops->kind_name, command->identity_hash,
                           command->ops, command->request, command->command_identity);
     sf_catalog_replay_key(SF_CATALOG_TAG_TRANSPORT, command->ops->rpc_method,
                           command->identity_hash, command->ops, command->request,
                           command->transport_key);
-    if (command->ops->business != NULL)
-        command->ops->business(command->request, command->business_key);
-    sf_catalog_fingerprint(command->request, command->fingerprint);
 }
 
 /* ---- answers ------------------------------------------------------------------------------ */
 
-static struct sf_call *take_call(struct sf_catalog_command *command)
+/* Answers once, whoever waits: the packed response, or command->diag when `response` is NULL. */
+static void answer(struct sf_catalog_command *command, const struct sf_view *response)
 {
-    return atomic_exchange(&command->call, NULL);
+    struct sf_call *call = atomic_exchange(&command->call, NULL);
+    struct sf_catalog_wait *wait = command->wait;
+    command->wait = NULL;
+    if (call != NULL && response != NULL)
+        sf_call_respond_bytes(call, *response);
+    else if (call != NULL)
+        sf_catalog_refuse(call, &command->diag);
+    if (wait == NULL)
+        return;
+    wait->err = SF_OK;
+    if (response != NULL)
+        wait->response =
+            sf_view_bytes(sf_arena_dup(wait->arena, response->ptr, response->len), response->len);
+    else
+        *wait->diag = command->diag;
+    if (response == NULL)
+        wait->err = command->diag.err == SF_OK ? SF_ERR_UNAVAILABLE : command->diag.err;
+    sf_waiter_wake(&wait->waiter);
 }
 
 static void answer_refusal(struct sf_catalog_command *command)
 {
-    struct sf_call *call = take_call(command);
-    if (call != NULL)
-        sf_catalog_refuse(call, &command->diag);
+    answer(command, NULL);
+}
+
+/* A repeat that is answered from today's lineage. */
+static void answer_replay(struct sf_catalog_command *command)
+{
+    enum sf_err err = command->ops->replay(command);
+    if (err != SF_OK) {
+        if (command->diag.err != err)
+            sf_diag_set(&command->diag, err, "%s", sf_err_info(err)->meaning);
+        answer_refusal(command);
+        return;
+    }
+    const ProtobufCBinaryData *payload = &command->plan.outcome.success_payload;
+    struct sf_view response = sf_view_bytes(payload->data, payload->len);
+    answer(command, &response);
 }
 
 /* The stored answer of a record, or the conflict of a key that another payload took. */
@@ -115,7 +154,7 @@ static void answer_record(struct sf_catalog_command *command,
     if (strcmp(outcome->payload_fingerprint, command->fingerprint) != 0) {
         SF_LOG(WARN, "catalog_idempotency_conflict",
                SF_KV_STR("command_identity", command->command_identity),
-               SF_KV_STR("rpc_method", command->ops->rpc_method),
+               SF_KV_STR("command_kind", command->ops->kind_name),
                SF_KV_STR("payload_fingerprint", command->fingerprint));
         sf_diag_set(&command->diag, SF_IDEMPOTENCY_CONFLICT,
                     "the idempotency key is taken by another payload");
@@ -130,10 +169,13 @@ static void answer_record(struct sf_catalog_command *command,
         answer_refusal(command);
         return;
     }
-    struct sf_call *call = take_call(command);
-    if (call != NULL)
-        sf_call_respond_bytes(
-            call, sf_view_bytes(outcome->success_payload.data, outcome->success_payload.len));
+    if (outcome == command->rows.replay && command->ops->replay != NULL) {
+        answer_replay(command);
+        return;
+    }
+    struct sf_view response =
+        sf_view_bytes(outcome->success_payload.data, outcome->success_payload.len);
+    answer(command, &response);
 }
 
 static void command_destroy(struct sf_catalog_command *command)
@@ -173,7 +215,7 @@ static enum sf_err load(struct sf_catalog_command *command, bool *out_pivot)
     if (err == SF_OK)
         err = sf_catalog_sql_replay(conn, command->command_identity, command->scratch,
                                     &command->diag, &command->rows.replay);
-    if (err == SF_OK && command->rows.replay == NULL)
+    if (err == SF_OK && (command->rows.replay == NULL || command->ops->replay != NULL))
         err = command->ops->load(command, conn, out_pivot);
     sf_sql_rollback(conn);
     sf_sql_release(conn);
@@ -276,10 +318,9 @@ static enum sf_err settle_business(struct sf_catalog_command *command, bool *out
     return err;
 }
 
-static enum step run_try(struct sf_catalog_command *command)
+static enum step run_gated(struct sf_catalog_command *command)
 {
     bool pivot = false;
-    begin_try(command);
     enum sf_err err = load(command, &pivot);
     if (err != SF_OK && command->diag.err != err)
         sf_diag_set(&command->diag, err, "%s", sf_err_info(err)->meaning);
@@ -290,8 +331,8 @@ static enum step run_try(struct sf_catalog_command *command)
     if (pivot)
         return STEP_PIVOT;
     err = settle_miss(command);
-    if (err == SF_OK && command->rows.replay != NULL)
-        return STEP_REPLAY;
+    if (err == SF_OK && command->rows.replay != NULL) /* rows were read before it was shown */
+        return command->ops->replay == NULL ? STEP_REPLAY : STEP_AGAIN;
     bool again = false;
     if (err == SF_OK)
         err = settle_business(command, &again);
@@ -317,6 +358,18 @@ static enum step run_try(struct sf_catalog_command *command)
         sf_diag_detail(&command->diag, "outcome_unknown", "true");
         return STEP_REFUSE;
     }
+}
+
+static enum step run_try(struct sf_catalog_command *command)
+{
+    struct sf_catalog_gates gates = {0};
+    begin_try(command);
+    if (command->ops->gates != NULL)
+        command->ops->gates(command, &gates);
+    sf_catalog_gates_acquire(command->catalog, &gates);
+    enum step step = run_gated(command);
+    sf_catalog_gates_release(command->catalog, &gates);
+    return step;
 }
 
 /* ---- lanes -------------------------------------------------------------------------------- */
@@ -402,15 +455,11 @@ static enum sf_err admit(const struct sf_catalog_mutation *ops, const ProtobufCM
     return err;
 }
 
-void sf_catalog_mutate(struct sf_catalog *catalog, const struct sf_catalog_mutation *ops,
-                       struct sf_call *call, const ProtobufCMessage *request)
+/* A command that was let in; `call` or `wait` gets its answer. */
+static void start(struct sf_catalog *catalog, const struct sf_catalog_mutation *ops,
+                  struct sf_call *call, struct sf_catalog_wait *wait,
+                  const ProtobufCMessage *request)
 {
-    struct sf_diag *diag = sf_call_diag(call);
-    sf_diag_init(diag);
-    if (admit(ops, request, diag) != SF_OK || !sf_catalog_enter(catalog, true, diag)) {
-        sf_catalog_refuse(call, diag);
-        return;
-    }
     struct sf_catalog_command *command = sf_calloc(1, sizeof(*command));
     command->catalog = catalog;
     command->ops = ops;
@@ -418,9 +467,12 @@ void sf_catalog_mutate(struct sf_catalog *catalog, const struct sf_catalog_mutat
     command->scratch = sf_arena_new(SF_CATALOG_ARENA_BYTES);
     command->request = sf_pb_dup(request, command->arena);
     SF_ASSERT(command->request != NULL);
-    command->meta = sf_catalog_meta_of(command->request);
-    memcpy(command->identity_hash, sf_call_identity(call)->hash_hex, SF_SHA256_HEX_BYTES);
+    if (!ops->intent) {
+        command->meta = sf_catalog_meta_of(command->request);
+        memcpy(command->identity_hash, sf_call_identity(call)->hash_hex, SF_SHA256_HEX_BYTES);
+    }
     atomic_init(&command->call, call);
+    command->wait = wait;
     sf_diag_init(&command->diag);
     derive_keys(command);
     if (catalog->metric_commands != NULL)
@@ -429,4 +481,48 @@ void sf_catalog_mutate(struct sf_catalog *catalog, const struct sf_catalog_mutat
         answer_refusal(command);
         finish_command(command);
     }
+}
+
+void sf_catalog_mutate(struct sf_catalog *catalog, const struct sf_catalog_mutation *ops,
+                       struct sf_call *call, const ProtobufCMessage *request)
+{
+    struct sf_diag *diag = sf_call_diag(call);
+    sf_diag_init(diag);
+    if (admit(ops, request, diag) == SF_OK && sf_catalog_enter(catalog, true, diag))
+        start(catalog, ops, call, NULL, request);
+    else
+        sf_catalog_refuse(call, diag);
+}
+
+void sf_catalog_intent(struct sf_catalog *catalog, const struct sf_catalog_mutation *ops,
+                       struct sf_call *call, const ProtobufCMessage *request)
+{
+    struct sf_diag *diag = sf_call_diag(call);
+    SF_ASSERT(ops->intent);
+    sf_diag_init(diag);
+    enum sf_err err = sf_catalog_unknown_check(request, diag);
+    if (err == SF_OK)
+        err = ops->check(request, diag);
+    if (err == SF_OK && sf_catalog_enter(catalog, true, diag))
+        start(catalog, ops, call, NULL, request);
+    else
+        sf_catalog_refuse(call, diag);
+}
+
+enum sf_err sf_catalog_intend(struct sf_catalog *catalog, const struct sf_catalog_mutation *ops,
+                              const ProtobufCMessage *request, struct sf_arena *arena,
+                              struct sf_diag *diag, struct sf_view *out_response)
+{
+    SF_ASSERT(ops->intent);
+    sf_diag_init(diag);
+    if (!sf_catalog_enter(catalog, true, diag))
+        return diag->err;
+    struct sf_catalog_wait wait = {.diag = diag, .arena = arena};
+    sf_waiter_init(&wait.waiter, catalog->deps.sched);
+    start(catalog, ops, NULL, &wait, request);
+    sf_waiter_wait(&wait.waiter);
+    sf_waiter_fini(&wait.waiter);
+    if (out_response != NULL)
+        *out_response = wait.response;
+    return wait.err;
 }

@@ -1,9 +1,9 @@
 /*
  * Model: background work of the catalog. A job is a row of the table below: a name, a period and a
- * function that does one bounded cycle. Its timer runs on the loop; the cycle runs as a task on a
- * lane of its own, so that a job never overlaps itself; the next period begins when the cycle
- * ended. A cycle that fails is counted, its reason kept, and the job goes on. Jobs find their work
- * in memory or in the projection: an idle catalog causes no store request.
+ * function that does one bounded cycle. Its timer runs on the loop; the cycle runs as a task on the
+ * lane of the quick or of the slow jobs, so that a job never overlaps itself; the next period
+ * begins when the cycle ended. A cycle that fails is counted, its reason kept, and the job goes on.
+ * Jobs find their work in memory or in the projection: an idle catalog causes no store request.
  *
  *   start -> armed -> (timer) -> queued -> running -> armed ... -> stopped (close)
  */
@@ -16,7 +16,7 @@
 
 /* One row per job; a cycle by hand (`sfctl catalog run-job`) runs the same function. */
 static const struct sf_catalog_job_kind kinds[] = {
-    {NULL, 0, NULL}, /* keeps the table from being empty */
+    {NULL, 0, false, NULL}, /* keeps the table from being empty */
 };
 
 struct sf_catalog_job {
@@ -49,9 +49,12 @@ static const struct sf_catalog_job_kind *kind_at(size_t i)
     return &kinds[i + 1];
 }
 
+/* Jobs wait for commands of their own (sf_catalog_intend), so only two of them may hold a worker at
+ * a time: a quick one and a slow one. */
 static uint64_t lane_of(const struct sf_catalog_job_kind *kind)
 {
-    return sf_xxh64(kind->name, strlen(kind->name), SF_CATALOG_JOB_LANE_SEED);
+    uint8_t slow = kind->slow ? 1 : 0;
+    return sf_xxh64(&slow, sizeof(slow), SF_CATALOG_JOB_LANE_SEED);
 }
 
 /* One cycle and its record. */

@@ -13,6 +13,7 @@
 struct sf_catalog_job_kind {
     const char *name;   /* as `sfctl` and metrics name it, lower case with dashes */
     uint32_t period_ms; /* between the end of a cycle and the next; 0 = by hand only */
+    bool slow;          /* a cycle may take many seconds: it holds up other slow ones only */
     /* One bounded cycle on a worker task; *out_done counts what was worked on. Any error: the next
      * period tries again. */
     enum sf_err (*run)(struct sf_catalog *catalog, struct sf_sched *sched, struct sf_diag *diag,

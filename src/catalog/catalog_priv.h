@@ -119,15 +119,26 @@ enum sf_catalog_commit {
 };
 
 struct sf_catalog_mutation;
+struct sf_catalog_gates;
+
+/* Who waits for an intent of the catalog's own (no call): sf_catalog_intend. */
+struct sf_catalog_wait {
+    struct sf_waiter waiter; /* opened with the answer */
+    struct sf_diag *diag;    /* refusal */
+    struct sf_arena *arena;  /* for the response's bytes */
+    struct sf_view response; /* packed success payload */
+    enum sf_err err;         /* of the command */
+};
 
 /* A mutation on its way through its lanes. Made by the service, freed by the apply code. */
 struct sf_catalog_command {
     struct sf_task task;                   /* on a lane */
     struct sf_catalog *catalog;            /* immutable */
     const struct sf_catalog_mutation *ops; /* which RPC; immutable */
-    _Atomic(struct sf_call *) call;        /* NULL once answered */
+    _Atomic(struct sf_call *) call;        /* NULL once answered, or of an own intent */
+    struct sf_catalog_wait *wait;          /* of an own intent; NULL once answered */
     const ProtobufCMessage *request;       /* in arena; immutable */
-    SF_PB(RequestMeta) * meta;             /* of the request; immutable */
+    SF_PB(RequestMeta) * meta;             /* of the request, NULL: an intent; immutable */
     struct sf_arena *arena;                /* owned; request and keys */
     struct sf_arena *scratch;              /* owned; rows and plan of the present try */
     char identity_hash[SF_SHA256_HEX_BYTES];
@@ -152,8 +163,9 @@ struct sf_catalog_command {
 struct sf_catalog_mutation {
     SF_PB(CommandKind) kind;         /* of the record */
     unsigned family;                 /* row of the caller matrix (enum sf_catalog_family) */
+    bool intent;                     /* internal: no RequestMeta; `scope` is the intent's tuple */
     const char *kind_name;           /* "PUT_NAMESPACE_METADATA" */
-    const char *rpc_method;          /* "PutNamespaceMetadata" */
+    const char *rpc_method;          /* "PutNamespaceMetadata"; unused by intents */
     enum sf_catalog_lane first_lane; /* where it starts */
     enum sf_catalog_lane id_lane;    /* where it pivots to */
     /* Malformed input (pure). */
@@ -171,6 +183,11 @@ struct sf_catalog_mutation {
                         bool *out_pivot);
     /* Validates against the rows and fills the plan; a refusal is in command->diag. */
     enum sf_err (*plan)(struct sf_catalog_command *command);
+    /* Gates of one try on the command's lane; NULL = none. */
+    void (*gates)(const struct sf_catalog_command *command, struct sf_catalog_gates *out_gates);
+    /* Answers a repeat whose record (rows.replay) has the same payload from today's lineage: fills
+     * plan.outcome's success payload, or refuses. The rows are loaded. NULL = the stored bytes. */
+    enum sf_err (*replay)(struct sf_catalog_command *command);
 };
 
 extern const struct sf_catalog_mutation sf_catalog_put_namespace;
@@ -202,11 +219,12 @@ struct sf_catalog {
     uint32_t max_result_window; /* default */
     uint64_t owner_epoch;       /* of every shard: slot of the takeover record */
     struct sf_service services[SF_CATALOG_SERVICE_COUNT];
-    struct sf_catalog_jobs *jobs;      /* background work */
-    struct sf_metric *metric_commands; /* NULL = none */
-    struct sf_metric *metric_group_ms; /* NULL = none */
-    struct sf_metric *metric_replays;  /* NULL = none */
-    struct sf_metric *metric_aborts;   /* NULL = none */
+    struct sf_catalog_jobs *jobs;        /* background work */
+    struct sf_catalog_gate_table *gates; /* locks across lanes */
+    struct sf_metric *metric_commands;   /* NULL = none */
+    struct sf_metric *metric_group_ms;   /* NULL = none */
+    struct sf_metric *metric_replays;    /* NULL = none */
+    struct sf_metric *metric_aborts;     /* NULL = none */
     /* atomic */
     _Atomic bool draining;
     _Atomic bool deposed;
@@ -419,12 +437,53 @@ enum sf_err sf_catalog_control_read(struct sf_catalog *catalog, struct sf_sched 
 void sf_catalog_mutate(struct sf_catalog *catalog, const struct sf_catalog_mutation *ops,
                        struct sf_call *call, const ProtobufCMessage *request);
 
+/* Starts an intent that came by RPC (the caller is judged already): takes `call`. */
+void sf_catalog_intent(struct sf_catalog *catalog, const struct sf_catalog_mutation *ops,
+                       struct sf_call *call, const ProtobufCMessage *request);
+
+/* Runs an intent of the catalog's own and waits for it: on a task of another lane, without gates.
+ * out_response (NULL = not wanted) is the packed success payload, in `arena`. Errors: the refusal,
+ * in `diag`. */
+enum sf_err sf_catalog_intend(struct sf_catalog *catalog, const struct sf_catalog_mutation *ops,
+                              const ProtobufCMessage *request, struct sf_arena *arena,
+                              struct sf_diag *diag, struct sf_view *out_response);
+
 /* Key of a serial lane. */
 uint64_t sf_catalog_collection_lane(uint64_t namespace_id, uint64_t collection_id);
 
 /* Shard of a namespace id, of a namespace name. */
 uint32_t sf_catalog_shard_of_id(const struct sf_catalog *catalog, uint64_t namespace_id);
 uint32_t sf_catalog_shard_of_name(const struct sf_catalog *catalog, const char *name);
+
+/* catalog_plan.c --------------------------------------------------------------------------- */
+
+/* `count` consecutive timestamps of the oracle. */
+enum sf_err sf_catalog_plan_ts(struct sf_catalog_command *command, uint32_t count,
+                               uint64_t *out_first);
+
+/* Who a command is about, as recorded; texts live as long as the try. */
+struct sf_catalog_subject {
+    uint64_t namespace_id;       /* 0 = none */
+    const char *namespace_name;  /* "" = none */
+    uint64_t collection_id;      /* 0 = none */
+    const char *collection_name; /* "" = none */
+};
+
+/* Fills what every outcome carries: identity, replay family, scope, RequestMeta of a public
+ * command, timestamps; APPLIED, ORIGINAL. */
+enum sf_err sf_catalog_plan_outcome(struct sf_catalog_command *command, uint64_t applied_ts,
+                                    const struct sf_catalog_subject *subject);
+
+/* The packed success response becomes the payload of the record. */
+enum sf_err sf_catalog_plan_success(struct sf_catalog_command *command,
+                                    const ProtobufCMessage *response);
+
+/* Registers the versioned control object: stage 0, named by the outcome. `key` is taken over. */
+enum sf_err sf_catalog_plan_object(struct sf_catalog_command *command, struct sf_buf *key,
+                                   const ProtobufCMessage *object);
+
+/* The refusal of a command that does not fit its arena. */
+enum sf_err sf_catalog_plan_too_large(struct sf_catalog_command *command);
 
 /* catalog_sql.c ---------------------------------------------------------------------------- */
 

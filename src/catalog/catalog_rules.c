@@ -255,6 +255,16 @@ void sf_catalog_replay_key(const char *tag, const char *name, const char *identi
     sf_keyhash_finish_hex(&kh, out_hex);
 }
 
+void sf_catalog_intent_key(const char *tag, const struct sf_catalog_mutation *ops,
+                           const ProtobufCMessage *request, char out_hex[SF_SHA256_HEX_BYTES])
+{
+    struct sf_keyhash kh;
+    sf_keyhash_init(&kh, tag);
+    sf_keyhash_bytes(&kh, sf_view_str(ops->kind_name));
+    ops->scope(request, &kh);
+    sf_keyhash_finish_hex(&kh, out_hex);
+}
+
 void sf_catalog_fingerprint(const ProtobufCMessage *request, char out_hex[SF_SHA256_HEX_BYTES])
 {
     size_t size = request->descriptor->sizeof_message;

@@ -60,6 +60,14 @@ SF_PB(RequestMeta) * sf_catalog_meta_of(const ProtobufCMessage *request);
 #define SF_CATALOG_TAG_COMMAND   "sf/ccs/command/1"
 #define SF_CATALOG_TAG_TRANSPORT "sf/ccs/transport/1"
 
+/* Of internal intents; the tags keep the two replay families apart (CCS-4.1-07). */
+#define SF_CATALOG_TAG_INTENT        "sf/ccs/intent/1"
+#define SF_CATALOG_TAG_INTENT_LOOKUP "sf/ccs/intent-transport/1"
+
+/* Replay key of an internal intent: digest under `tag` of the kind and the intent's tuple. */
+void sf_catalog_intent_key(const char *tag, const struct sf_catalog_mutation *ops,
+                           const ProtobufCMessage *request, char out_hex[SF_SHA256_HEX_BYTES]);
+
 /* Replay key of a public mutation: digest under `tag` of kind or method name, hash of the
  * authenticated identity, client_id, scope as received, idempotency_key (OP-11, OP-12). */
 void sf_catalog_replay_key(const char *tag, const char *name, const char *identity_hash,

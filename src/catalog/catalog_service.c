@@ -3,6 +3,7 @@
  * (malformed input, caller kind) and hands it to a lane; it never blocks. Also here: construction,
  * drain and close. Methods that this build does not serve have no entry in the tables.
  */
+#include "catalog/catalog_gate.h"
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_rules.h"
 
@@ -265,6 +266,7 @@ static void destroy(struct sf_catalog *catalog)
     sf_map_destroy(catalog->admissions, sf_catalog_admission_destroy);
     sf_map_destroy(catalog->bindings, free);
     sf_map_destroy(catalog->adopted, free);
+    sf_catalog_gate_table_destroy(catalog->gates);
     pthread_mutex_destroy(&catalog->group_mu);
     pthread_mutex_destroy(&catalog->state_mu);
     free(catalog->owner_id);
@@ -287,6 +289,7 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
     catalog->admissions = sf_map_new();
     catalog->bindings = sf_map_new();
     catalog->adopted = sf_map_new();
+    catalog->gates = sf_catalog_gate_table_new();
     catalog->services[0] = (struct sf_service){
         .full_name = "searchfabric.v1.CatalogControlService",
         .methods = public_methods,

@@ -1,0 +1,27 @@
+/*
+ * Gates: reader-writer locks of one process on a namespace and on a collection, so that work on one
+ * lane can exclude work on another (OP-28). Between processes the owner epoch does that.
+ */
+#ifndef SF_CATALOG_GATE_H
+#define SF_CATALOG_GATE_H
+
+#include "catalog/catalog_priv.h"
+
+/* What a try holds, taken in this order: the namespace, then the collection. */
+struct sf_catalog_gates {
+    uint64_t namespace_id;    /* 0 = none */
+    bool namespace_exclusive; /* transitions and releases; child work shares it */
+    uint64_t collection_id;   /* 0 = none; always exclusive */
+};
+
+struct sf_catalog_gate_table;
+
+struct sf_catalog_gate_table *sf_catalog_gate_table_new(void);
+void sf_catalog_gate_table_destroy(struct sf_catalog_gate_table *table);
+
+/* Takes the gates, waiting in arrival order. Whoever holds one never waits for another task to take
+ * a gate, so nothing waits in a circle. Blocks the lane task. */
+void sf_catalog_gates_acquire(struct sf_catalog *catalog, const struct sf_catalog_gates *gates);
+void sf_catalog_gates_release(struct sf_catalog *catalog, const struct sf_catalog_gates *gates);
+
+#endif
