@@ -141,3 +141,14 @@ void sf_catalog_gates_release(struct sf_catalog *catalog, const struct sf_catalo
         release(catalog, (struct gate_key){.namespace_id = gates->namespace_id},
                 gates->namespace_exclusive);
 }
+
+bool sf_catalog_gate_waited_for(struct sf_catalog *catalog, uint64_t namespace_id)
+{
+    struct sf_catalog_gate_table *table = catalog->gates;
+    struct gate_key key = {.namespace_id = namespace_id};
+    pthread_mutex_lock(&table->mu);
+    const struct gate *gate = sf_map_get(table->gates, sf_view_bytes(&key, sizeof(key)));
+    bool waits = gate != NULL && gate->head != NULL;
+    pthread_mutex_unlock(&table->mu);
+    return waits;
+}

@@ -24,4 +24,7 @@ void sf_catalog_gate_table_destroy(struct sf_catalog_gate_table *table);
 void sf_catalog_gates_acquire(struct sf_catalog *catalog, const struct sf_catalog_gates *gates);
 void sf_catalog_gates_release(struct sf_catalog *catalog, const struct sf_catalog_gates *gates);
 
+/* Does anybody wait for the namespace's gate? For status and tests. */
+bool sf_catalog_gate_waited_for(struct sf_catalog *catalog, uint64_t namespace_id);
+
 #endif
