@@ -56,6 +56,10 @@ static struct sf_view enum_text(const ProtobufCEnumDescriptor *desc, int value, 
 
 /* ---- shards ------------------------------------------------------------------------------- */
 
+static const struct sf_sql_upsert shard_row = {.table = "catalog_lane_shards",
+                                               .columns = "lane_shard, owner_epoch, watermark",
+                                               .key = "lane_shard"};
+
 /* Is the command's shard still under an epoch not above `owner_epoch`? */
 static enum sf_err shard_admits(struct sf_sql_conn *conn, uint32_t shard, uint64_t owner_epoch,
                                 struct sf_diag *diag, bool *out_admits)
@@ -101,11 +105,7 @@ enum sf_err sf_catalog_project_owner(struct sf_catalog *catalog, struct sf_sql_c
         err = sf_sql_exec(conn, "DELETE FROM catalog_lane_shards;", diag); /* the claim */
         for (uint32_t shard = 0; shard < catalog->lane_shards && err == SF_OK; shard++) {
             struct sf_sql_stmt *stmt;
-            err = sf_sql_prepare(conn,
-                                 "INSERT INTO catalog_lane_shards (lane_shard, owner_epoch,"
-                                 " watermark) VALUES (?1, ?2, ?3)"
-                                 " ON CONFLICT (lane_shard) DO NOTHING",
-                                 diag, &stmt);
+            err = sf_sql_prepare_upsert(conn, &shard_row, diag, &stmt);
             if (err != SF_OK)
                 break;
             sf_sql_bind_i64(stmt, 1, shard);
@@ -162,14 +162,13 @@ enum sf_err sf_catalog_project_claim(struct sf_catalog *catalog, struct sf_sql_c
                       "DELETE FROM collections; DELETE FROM namespace_name_epochs;"
                       "DELETE FROM collection_name_epochs; DELETE FROM schema_generations;"
                       "DELETE FROM catalog_replay_index; DELETE FROM collection_statistics_heads;"
-                      "DELETE FROM collection_statistics_snapshots;",
+                      "DELETE FROM collection_statistics_snapshots;"
+                      "DELETE FROM collection_tombstones; DELETE FROM collection_lifecycle_windows;"
+                      "DELETE FROM namespace_quota_state; DELETE FROM namespace_quota_leases;",
                       diag);
     struct sf_sql_stmt *stmt;
     if (err == SF_OK)
-        err = sf_sql_prepare(conn,
-                             "INSERT INTO catalog_lane_shards (lane_shard, owner_epoch, watermark)"
-                             " VALUES (?1, ?2, ?3)",
-                             diag, &stmt);
+        err = sf_sql_prepare_upsert(conn, &shard_row, diag, &stmt);
     if (err != SF_OK)
         return err;
     sf_sql_bind_i64(stmt, 1, CLAIM_SHARD);
@@ -198,17 +197,19 @@ enum sf_err sf_catalog_project_bump_bindings(struct sf_sql_conn *conn, struct sf
 
 /* ---- replay index ------------------------------------------------------------------------- */
 
-#define REPLAY_INSERT                                                                              \
-    "INSERT INTO catalog_replay_index (command_identity, transport_lookup_key,"                    \
-    " business_lookup_key, command_kind, replay_family, idempotency_key, correlation_id,"          \
-    " authenticated_client_identity_hash, principal_subject, client_id, namespace_name,"           \
-    " namespace_name_allocation_epoch, namespace_id, collection_name,"                             \
-    " collection_name_allocation_epoch, collection_id, schema_version,"                            \
-    " fence_expected_prev_schema_version, fence_schema_generation_token,"                          \
-    " fence_enforce_monotonic_apply, payload_fingerprint, terminal_state,"                         \
-    " replay_classification, original_outcome_json, command_object_key, created_ts, applied_ts)"   \
-    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,"    \
-    " ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27) ON CONFLICT (command_identity) DO NOTHING"
+static const struct sf_sql_upsert replay_row = {
+    .table = "catalog_replay_index",
+    .columns = "command_identity, transport_lookup_key, business_lookup_key, command_kind, "
+               "replay_family, idempotency_key, correlation_id, "
+               "authenticated_client_identity_hash, principal_subject, client_id, "
+               "namespace_name, namespace_name_allocation_epoch, namespace_id, "
+               "collection_name, collection_name_allocation_epoch, collection_id, "
+               "schema_version, fence_expected_prev_schema_version, "
+               "fence_schema_generation_token, fence_enforce_monotonic_apply, "
+               "payload_fingerprint, terminal_state, replay_classification, "
+               "original_outcome_json, command_object_key, created_ts, applied_ts",
+    .key = "command_identity",
+};
 
 /* True for the record that owns its business key. */
 static bool owns_business_key(const SF_PB(CommandOutcomeObject) * outcome)
@@ -251,7 +252,7 @@ static enum sf_err insert_replay(struct sf_sql_conn *conn,
                                  bool *out_fresh)
 {
     struct sf_sql_stmt *stmt;
-    enum sf_err err = sf_sql_prepare(conn, REPLAY_INSERT, diag, &stmt);
+    enum sf_err err = sf_sql_prepare_upsert(conn, &replay_row, diag, &stmt);
     if (err != SF_OK)
         return err;
     bind_str(stmt, 1, true, outcome->command_identity);
@@ -294,21 +295,28 @@ static enum sf_err insert_replay(struct sf_sql_conn *conn,
 
 /* ---- name epochs -------------------------------------------------------------------------- */
 
+static const struct sf_sql_upsert namespace_name_epoch = {
+    .table = "namespace_name_epochs",
+    .columns = "namespace_name, last_allocated_epoch",
+    .key = "namespace_name",
+    .update = "last_allocated_epoch",
+    .guard = "last_allocated_epoch",
+};
+
+static const struct sf_sql_upsert collection_name_epoch = {
+    .table = "collection_name_epochs",
+    .columns = "collection_name, last_allocated_epoch, namespace_id",
+    .key = "namespace_id, collection_name",
+    .update = "last_allocated_epoch",
+    .guard = "last_allocated_epoch",
+};
+
 enum sf_err sf_catalog_project_name_epoch(struct sf_sql_conn *conn, uint64_t namespace_id,
                                           const char *name, uint64_t epoch, struct sf_diag *diag)
 {
     struct sf_sql_stmt *stmt;
-    const char *sql =
-        namespace_id == 0
-            ? "INSERT INTO namespace_name_epochs (namespace_name, last_allocated_epoch)"
-              " VALUES (?1, ?2) ON CONFLICT (namespace_name) DO UPDATE SET last_allocated_epoch ="
-              " excluded.last_allocated_epoch"
-              " WHERE excluded.last_allocated_epoch > last_allocated_epoch"
-            : "INSERT INTO collection_name_epochs (collection_name, last_allocated_epoch,"
-              " namespace_id) VALUES (?1, ?2, ?3) ON CONFLICT (namespace_id, collection_name)"
-              " DO UPDATE SET last_allocated_epoch = excluded.last_allocated_epoch"
-              " WHERE excluded.last_allocated_epoch > last_allocated_epoch";
-    enum sf_err err = sf_sql_prepare(conn, sql, diag, &stmt);
+    enum sf_err err = sf_sql_prepare_upsert(
+        conn, namespace_id == 0 ? &namespace_name_epoch : &collection_name_epoch, diag, &stmt);
     if (err != SF_OK)
         return err;
     sf_sql_bind_text(stmt, 1, sf_view_str(name));
@@ -320,21 +328,19 @@ enum sf_err sf_catalog_project_name_epoch(struct sf_sql_conn *conn, uint64_t nam
 
 /* ---- namespaces --------------------------------------------------------------------------- */
 
-#define NAMESPACE_UPSERT                                                                           \
-    "INSERT INTO namespaces (namespace_id, namespace_name, namespace_name_allocation_epoch,"       \
-    " namespace_revision, lifecycle_state, lifecycle_updated_at_unix_ms,"                          \
-    " lifecycle_gc_after_unix_ms, collection_name_binding_revision, options_json,"                 \
-    " encryption_json, approx_stats_json, index_json, internal_policy_state_json,"                 \
-    " created_at_unix_ms, updated_at_unix_ms)"                                                     \
-    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"                   \
-    " ON CONFLICT (namespace_id) DO UPDATE SET namespace_revision = excluded.namespace_revision,"  \
-    " lifecycle_state = excluded.lifecycle_state,"                                                 \
-    " lifecycle_updated_at_unix_ms = excluded.lifecycle_updated_at_unix_ms,"                       \
-    " lifecycle_gc_after_unix_ms = excluded.lifecycle_gc_after_unix_ms,"                           \
-    " options_json = excluded.options_json, encryption_json = excluded.encryption_json,"           \
-    " internal_policy_state_json = excluded.internal_policy_state_json,"                           \
-    " updated_at_unix_ms = excluded.updated_at_unix_ms"                                            \
-    " WHERE excluded.namespace_revision > namespace_revision"
+static const struct sf_sql_upsert namespace_row = {
+    .table = "namespaces",
+    .columns = "namespace_id, namespace_name, namespace_name_allocation_epoch, "
+               "namespace_revision, lifecycle_state, lifecycle_updated_at_unix_ms, "
+               "lifecycle_gc_after_unix_ms, collection_name_binding_revision, "
+               "options_json, encryption_json, approx_stats_json, index_json, "
+               "internal_policy_state_json, created_at_unix_ms, updated_at_unix_ms",
+    .key = "namespace_id",
+    .update = "namespace_revision, lifecycle_state, lifecycle_updated_at_unix_ms, "
+              "lifecycle_gc_after_unix_ms, options_json, encryption_json, "
+              "internal_policy_state_json, updated_at_unix_ms",
+    .guard = "namespace_revision",
+};
 
 static enum sf_err project_namespace(struct sf_sql_conn *conn,
                                      const SF_PB(NamespaceDescriptorObject) * object,
@@ -344,7 +350,7 @@ static enum sf_err project_namespace(struct sf_sql_conn *conn,
     if (row == NULL)
         return sf_diag_set(diag, SF_ERR_LIMIT, "the descriptor is too large");
     struct sf_sql_stmt *stmt;
-    enum sf_err err = sf_sql_prepare(conn, NAMESPACE_UPSERT, diag, &stmt);
+    enum sf_err err = sf_sql_prepare_upsert(conn, &namespace_row, diag, &stmt);
     if (err != SF_OK)
         return err;
     sf_sql_bind_u64(stmt, 1, row->namespace_id);
@@ -377,20 +383,29 @@ static enum sf_err project_namespace(struct sf_sql_conn *conn,
 
 /* ---- collections -------------------------------------------------------------------------- */
 
-#define COLLECTION_UPSERT                                                                          \
-    "INSERT INTO collections (namespace_id, collection_id, collection_name,"                       \
-    " collection_name_allocation_epoch, descriptor_revision, collection_truth_mode,"               \
-    " lifecycle_state, committed_manifest_version, options_json, encryption_json,"                 \
-    " manifest_head_version, expected_previous_head, manifest_head_last_update_epoch,"             \
-    " manifest_head_reconciler_status, internal_policy_state_json, created_at_unix_ms,"            \
-    " updated_at_unix_ms)"                                                                         \
-    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'ACTIVE', ?7, ?8, ?9, ?7, -1, ?7, 'IDLE', ?10, ?11, ?12)"    \
-    " ON CONFLICT (namespace_id, collection_id) DO UPDATE SET"                                     \
-    " descriptor_revision = excluded.descriptor_revision, options_json = excluded.options_json,"   \
-    " encryption_json = excluded.encryption_json,"                                                 \
-    " internal_policy_state_json = excluded.internal_policy_state_json,"                           \
-    " updated_at_unix_ms = excluded.updated_at_unix_ms"                                            \
-    " WHERE excluded.descriptor_revision > descriptor_revision"
+static const struct sf_sql_upsert collection_row = {
+    .table = "collections",
+    .columns = "namespace_id, collection_id, collection_name, "
+               "collection_name_allocation_epoch, descriptor_revision, "
+               "collection_truth_mode, lifecycle_state, committed_manifest_version, "
+               "options_json, encryption_json, internal_policy_state_json, "
+               "created_at_unix_ms, updated_at_unix_ms, manifest_head_version, "
+               "expected_previous_head, manifest_head_last_update_epoch, "
+               "manifest_head_reconciler_status",
+    .key = "namespace_id, collection_id",
+    .update = "descriptor_revision, options_json, encryption_json, "
+              "internal_policy_state_json, updated_at_unix_ms",
+    .guard = "descriptor_revision",
+};
+
+/* A collection without a manifest: the four head columns from `index` on. */
+static void bind_no_head(struct sf_sql_stmt *stmt, int index)
+{
+    sf_sql_bind_u64(stmt, index, 0);
+    sf_sql_bind_i64(stmt, index + 1, -1);
+    sf_sql_bind_u64(stmt, index + 2, 0);
+    sf_sql_bind_text(stmt, index + 3, sf_view_str("IDLE"));
+}
 
 /* The binding revision after one more change, never below `floor`. */
 static enum sf_err raise_binding(struct sf_sql_conn *conn, uint64_t namespace_id, uint64_t floor,
@@ -416,7 +431,7 @@ static enum sf_err project_collection(struct sf_sql_conn *conn,
                                       struct sf_diag *diag)
 {
     struct sf_sql_stmt *stmt;
-    enum sf_err err = sf_sql_prepare(conn, COLLECTION_UPSERT, diag, &stmt);
+    enum sf_err err = sf_sql_prepare_upsert(conn, &collection_row, diag, &stmt);
     if (err != SF_OK)
         return err;
     sf_sql_bind_u64(stmt, 1, object->collection->namespace_id);
@@ -425,14 +440,16 @@ static enum sf_err project_collection(struct sf_sql_conn *conn,
     sf_sql_bind_u64(stmt, 4, object->collection_name_allocation_epoch);
     sf_sql_bind_u64(stmt, 5, object->descriptor_revision);
     sf_sql_bind_i64(stmt, 6, (int64_t)object->collection_truth_mode);
-    sf_sql_bind_u64(stmt, 7, 0);
-    bind_json(stmt, 8, object->options == NULL ? NULL : &object->options->base);
-    bind_json_or_empty(stmt, 9, object->encryption == NULL ? NULL : &object->encryption->base);
+    sf_sql_bind_text(stmt, 7, sf_view_str("ACTIVE"));
+    sf_sql_bind_u64(stmt, 8, 0);
+    bind_json(stmt, 9, object->options == NULL ? NULL : &object->options->base);
+    bind_json_or_empty(stmt, 10, object->encryption == NULL ? NULL : &object->encryption->base);
     bind_json_or_empty(
-        stmt, 10,
+        stmt, 11,
         object->internal_policy_state == NULL ? NULL : &object->internal_policy_state->base);
-    sf_sql_bind_i64(stmt, 11, object->created_at_unix_ms);
-    sf_sql_bind_i64(stmt, 12, object->updated_at_unix_ms);
+    sf_sql_bind_i64(stmt, 12, object->created_at_unix_ms);
+    sf_sql_bind_i64(stmt, 13, object->updated_at_unix_ms);
+    bind_no_head(stmt, 14);
     err = sf_sql_run(stmt, diag, NULL);
     if (err == SF_OK)
         err = sf_catalog_project_name_epoch(conn, object->collection->namespace_id,
@@ -474,21 +491,23 @@ static void bind_sync(struct sf_sql_stmt *stmt, int index, const SF_PB(SchemaSyn
     bind_str(stmt, index + 2, error, error ? state->error->error_reason : "");
 }
 
+static const struct sf_sql_upsert generation_row = {
+    .table = "schema_generations",
+    .columns = "namespace_id, collection_id, schema_version, schema_generation_token, "
+               "collection_truth_mode, schema_definition_json, ddl_commit_ts, "
+               "applied_commit_ts, active_schema_update_policy, "
+               "effective_max_result_window, sync_state, drift_reason, error_reason, "
+               "created_at_unix_ms, updated_at_unix_ms",
+    .key = "namespace_id, collection_id, schema_version",
+};
+
 static enum sf_err project_generation(struct sf_sql_conn *conn,
                                       const SF_PB(SchemaGenerationObject) * object,
                                       struct sf_diag *diag)
 {
     const SF_PB(SchemaGenerationBody) *body = object->body;
     struct sf_sql_stmt *stmt;
-    enum sf_err err = sf_sql_prepare(
-        conn,
-        "INSERT INTO schema_generations (namespace_id, collection_id, schema_version,"
-        " schema_generation_token, collection_truth_mode, schema_definition_json, ddl_commit_ts,"
-        " applied_commit_ts, active_schema_update_policy, effective_max_result_window,"
-        " sync_state, drift_reason, error_reason, created_at_unix_ms, updated_at_unix_ms)"
-        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
-        " ON CONFLICT (namespace_id, collection_id, schema_version) DO NOTHING",
-        diag, &stmt);
+    enum sf_err err = sf_sql_prepare_upsert(conn, &generation_row, diag, &stmt);
     if (err != SF_OK)
         return err;
     const SF_PB(SchemaConvergence) *convergence = object->convergence;
@@ -546,34 +565,34 @@ enum sf_err sf_catalog_project_convergence(struct sf_sql_conn *conn, uint64_t na
     return sf_sql_run(stmt, diag, NULL);
 }
 
+static const struct sf_sql_upsert statistics_snapshot_row = {
+    .table = "collection_statistics_snapshots",
+    .columns = "namespace_id, collection_id, applied_schema_version, "
+               "applied_schema_generation_token, stats_commit_ts, collected_at_unix_ms, "
+               "snapshot_json",
+    .key = "namespace_id, collection_id, applied_schema_generation_token, "
+           "stats_commit_ts",
+};
+
+static const struct sf_sql_upsert statistics_head_row = {
+    .table = "collection_statistics_heads",
+    .columns = "namespace_id, collection_id, latest_applied_schema_version, "
+               "latest_applied_schema_generation_token, latest_stats_commit_ts, "
+               "latest_collected_at_unix_ms",
+    .key = "namespace_id, collection_id",
+    .update = "latest_applied_schema_version, latest_applied_schema_generation_token, "
+              "latest_stats_commit_ts, latest_collected_at_unix_ms",
+};
+
 enum sf_err sf_catalog_project_statistics(struct sf_sql_conn *conn,
                                           const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot,
                                           struct sf_diag *diag)
 {
     struct sf_sql_stmt *stmt;
-    enum sf_err err =
-        sf_sql_prepare(conn,
-                       "INSERT INTO collection_statistics_snapshots (namespace_id, collection_id,"
-                       " applied_schema_version, applied_schema_generation_token, stats_commit_ts,"
-                       " collected_at_unix_ms, snapshot_json) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
-                       " ON CONFLICT (namespace_id, collection_id, applied_schema_generation_token,"
-                       " stats_commit_ts) DO NOTHING",
-                       diag, &stmt);
+    enum sf_err err = SF_OK;
     for (int head = 0; head < 2 && err == SF_OK; head++) {
-        if (head == 1)
-            err = sf_sql_prepare(
-                conn,
-                "INSERT INTO collection_statistics_heads (namespace_id, collection_id,"
-                " latest_applied_schema_version, latest_applied_schema_generation_token,"
-                " latest_stats_commit_ts, latest_collected_at_unix_ms)"
-                " VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (namespace_id, collection_id)"
-                " DO UPDATE SET"
-                " latest_applied_schema_version = excluded.latest_applied_schema_version,"
-                " latest_applied_schema_generation_token ="
-                " excluded.latest_applied_schema_generation_token,"
-                " latest_stats_commit_ts = excluded.latest_stats_commit_ts,"
-                " latest_collected_at_unix_ms = excluded.latest_collected_at_unix_ms",
-                diag, &stmt);
+        err = sf_sql_prepare_upsert(
+            conn, head == 0 ? &statistics_snapshot_row : &statistics_head_row, diag, &stmt);
         if (err != SF_OK)
             break;
         sf_sql_bind_u64(stmt, 1, snapshot->collection->namespace_id);

@@ -1,104 +1,14 @@
 /*
- * Model: the projection's tables have the columns of note sections 5.2 to 5.8; a row is read into
- * the message of the same columns in durable.proto. Typed columns hold canonical JSON. The replay
+ * Model: the projection's tables (catalog_ddl.c) have the columns of note sections 5.2 to 5.10; a
+ * row is read into the message of the same columns in durable.proto. Typed columns hold JSON whose
+ * text is nobody's business: a database may order members and space them as it likes. The replay
  * index keeps the whole record as `original_outcome_json`, so that a replay returns stored bytes.
- * One more table, catalog_lane_shards, holds owner epoch and watermark of each lane shard: without
- * its rows the projection counts as lost.
  */
 #include "catalog/catalog_rules.h"
 
 #include <stdio.h>
 
 #include "base/pbjson.h"
-
-static const struct sf_sql_migration migrations[] = {
-    {1, "catalog",
-     "CREATE TABLE catalog_lane_shards (lane_shard BIGINT NOT NULL PRIMARY KEY,"
-     " owner_epoch BIGINT NOT NULL, watermark BIGINT NOT NULL);"
-     "CREATE TABLE namespaces (namespace_id BIGINT NOT NULL PRIMARY KEY,"
-     " namespace_name TEXT NOT NULL UNIQUE, namespace_name_allocation_epoch BIGINT NOT NULL,"
-     " namespace_revision BIGINT NOT NULL,"
-     " lifecycle_state TEXT NOT NULL"
-     " CHECK (lifecycle_state IN ('ACTIVE', 'QUIESCING', 'TOMBSTONED')),"
-     " lifecycle_updated_at_unix_ms BIGINT NOT NULL, lifecycle_gc_after_unix_ms BIGINT,"
-     " collection_name_binding_revision BIGINT NOT NULL, options_json TEXT,"
-     " encryption_json TEXT NOT NULL, approx_stats_json TEXT, index_json TEXT,"
-     " internal_policy_state_json TEXT NOT NULL, created_at_unix_ms BIGINT NOT NULL,"
-     " updated_at_unix_ms BIGINT NOT NULL);"
-     "CREATE TABLE collections (namespace_id BIGINT NOT NULL, collection_id BIGINT NOT NULL,"
-     " collection_name TEXT NOT NULL, collection_name_allocation_epoch BIGINT NOT NULL,"
-     " descriptor_revision BIGINT NOT NULL, active_schema_version BIGINT,"
-     " active_schema_generation_token TEXT, collection_truth_mode INT,"
-     " lifecycle_state TEXT NOT NULL CHECK (lifecycle_state IN ('ACTIVE', 'TOMBSTONED')),"
-     " drop_revision BIGINT, dropped_at_unix_ms BIGINT, gc_after_unix_ms BIGINT,"
-     " committed_manifest_version BIGINT NOT NULL, committed_manifest_checksum_or_etag TEXT,"
-     " options_json TEXT, encryption_json TEXT NOT NULL, approx_stats_json TEXT, index_json TEXT,"
-     " manifest_head_version BIGINT NOT NULL, expected_previous_head BIGINT NOT NULL,"
-     " manifest_head_last_update_epoch BIGINT NOT NULL,"
-     " manifest_head_reconciler_status TEXT NOT NULL CHECK (manifest_head_reconciler_status IN"
-     " ('IDLE', 'REPAIR_PENDING', 'REPAIRING', 'ERROR')),"
-     " internal_policy_state_json TEXT NOT NULL, created_at_unix_ms BIGINT NOT NULL,"
-     " updated_at_unix_ms BIGINT NOT NULL, PRIMARY KEY (namespace_id, collection_id),"
-     " UNIQUE (namespace_id, collection_name));"
-     "CREATE TABLE namespace_name_epochs (namespace_name TEXT NOT NULL PRIMARY KEY,"
-     " last_allocated_epoch BIGINT NOT NULL);"
-     "CREATE TABLE collection_name_epochs (namespace_id BIGINT NOT NULL,"
-     " collection_name TEXT NOT NULL, last_allocated_epoch BIGINT NOT NULL,"
-     " PRIMARY KEY (namespace_id, collection_name));"
-     "CREATE TABLE schema_generations (namespace_id BIGINT NOT NULL,"
-     " collection_id BIGINT NOT NULL, schema_version BIGINT NOT NULL,"
-     " schema_generation_token TEXT NOT NULL, collection_truth_mode INT NOT NULL,"
-     " schema_definition_json TEXT NOT NULL, ddl_commit_ts BIGINT NOT NULL,"
-     " applied_commit_ts BIGINT NOT NULL, active_schema_update_policy INT NOT NULL,"
-     " effective_max_result_window INT NOT NULL,"
-     " sync_state TEXT NOT NULL CHECK (sync_state IN ('APPLYING', 'READY', 'DRIFTED', 'ERROR')),"
-     " drift_reason TEXT, error_reason TEXT,"
-     " created_at_unix_ms BIGINT NOT NULL, updated_at_unix_ms BIGINT NOT NULL,"
-     " PRIMARY KEY (namespace_id, collection_id, schema_version),"
-     " UNIQUE (namespace_id, collection_id, schema_generation_token));"},
-    {2, "replay_and_statistics",
-     "CREATE TABLE catalog_replay_index (command_identity TEXT NOT NULL PRIMARY KEY,"
-     " transport_lookup_key TEXT NOT NULL UNIQUE, business_lookup_key TEXT,"
-     " command_kind TEXT NOT NULL, replay_family TEXT NOT NULL, idempotency_key TEXT,"
-     " correlation_id TEXT, authenticated_client_identity_hash TEXT, principal_subject TEXT,"
-     " client_id TEXT, namespace_name TEXT, namespace_name_allocation_epoch BIGINT,"
-     " namespace_id BIGINT, collection_name TEXT, collection_name_allocation_epoch BIGINT,"
-     " collection_id BIGINT, schema_version BIGINT, fence_expected_prev_schema_version BIGINT,"
-     " fence_schema_generation_token TEXT, fence_enforce_monotonic_apply INT,"
-     " expected_head_version BIGINT, new_head_version BIGINT, manifest_checksum_or_etag TEXT,"
-     " target_lifecycle_state TEXT, expected_namespace_revision BIGINT,"
-     " release_cutoff_unix_ms BIGINT,"
-     " payload_fingerprint TEXT NOT NULL, terminal_state TEXT NOT NULL,"
-     " replay_classification TEXT NOT NULL, original_outcome_json TEXT NOT NULL,"
-     " command_object_key TEXT NOT NULL, created_ts BIGINT NOT NULL, applied_ts BIGINT);"
-     "CREATE UNIQUE INDEX uk_business_lookup ON catalog_replay_index (command_kind,"
-     " business_lookup_key) WHERE business_lookup_key IS NOT NULL;"
-     "CREATE TABLE collection_statistics_heads (namespace_id BIGINT NOT NULL,"
-     " collection_id BIGINT NOT NULL, latest_applied_schema_version BIGINT NOT NULL,"
-     " latest_applied_schema_generation_token TEXT NOT NULL,"
-     " latest_stats_commit_ts BIGINT NOT NULL, latest_collected_at_unix_ms BIGINT NOT NULL,"
-     " PRIMARY KEY (namespace_id, collection_id));"
-     "CREATE TABLE collection_statistics_snapshots (namespace_id BIGINT NOT NULL,"
-     " collection_id BIGINT NOT NULL, stats_commit_ts BIGINT NOT NULL,"
-     " applied_schema_version BIGINT NOT NULL, applied_schema_generation_token TEXT NOT NULL,"
-     " collected_at_unix_ms BIGINT NOT NULL, snapshot_json TEXT NOT NULL,"
-     " PRIMARY KEY (namespace_id, collection_id, applied_schema_generation_token,"
-     " stats_commit_ts));"},
-};
-
-enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
-                                       struct sf_diag *diag, struct sf_sql **out_sql)
-{
-    struct sf_sql_options options = {.path = path,
-                                     .migrations = migrations,
-                                     .migration_count = SF_ARRAY_LEN(migrations),
-                                     .faults = faults};
-    enum sf_err err = sf_sql_open(&options, diag, out_sql);
-    if (err == SF_ERR_CORRUPT || err == SF_ERR_IO)
-        sf_diag_wrap(diag, "projection (once %s* is removed it is rebuilt from the objects)",
-                     path == NULL ? "it" : path);
-    return err;
-}
 
 /* ---- columns ------------------------------------------------------------------------------ */
 

@@ -26,11 +26,24 @@ struct sf_sql;      /* a database, or a further handle on one */
 struct sf_sql_conn; /* an acquired connection */
 struct sf_sql_stmt; /* a prepared statement of a connection, kept in its cache */
 
-/* One step of the schema. Versions are 1, 2, 3, ... in order; a released step never changes. */
+/* One step of the schema. Versions are 1, 2, 3, ... in order; a released step never changes. Each
+ * dialect has a text of its own: statements separated by ';'. */
 struct sf_sql_migration {
-    uint32_t version; /* 1-based, dense */
-    const char *name; /* short, for the migrations table */
-    const char *sql;  /* statements separated by ';' */
+    uint32_t version;     /* 1-based, dense */
+    const char *name;     /* short, for the migrations table */
+    const char *sqlite;   /* text for SQLite */
+    const char *postgres; /* text for PostgreSQL; NULL = the step is unknown there */
+    const char *mysql;    /* text for the MySQL family; NULL = the step is unknown there */
+};
+
+/* An insert that may meet its row: the one statement whose text differs between databases. Static;
+ * the lists are column names separated by ", ". */
+struct sf_sql_upsert {
+    const char *table;   /* where to */
+    const char *columns; /* bound in this order as ?1 .. ?n */
+    const char *key;     /* conflict columns: the primary key */
+    const char *update;  /* columns overwritten on a conflict; NULL = the row stays as it is */
+    const char *guard; /* one of `update` that must grow for them to be overwritten; NULL = none */
 };
 
 /* Hooks around a commit; the simulator and the tests fail or crash there. */
@@ -88,7 +101,8 @@ SF_MUST_USE enum sf_err sf_sql_begin(struct sf_sql_conn *conn, struct sf_diag *d
  * look again), SF_ERR_CORRUPT. No transaction is open after it, whatever it returns. */
 SF_MUST_USE enum sf_err sf_sql_commit(struct sf_sql_conn *conn, struct sf_diag *diag);
 
-/* Undoes an open transaction; harmless without one. */
+/* Undoes an open transaction; harmless without one. After an error of a statement that is all that
+ * is left to do: further statements and the commit give SF_ERR_UNAVAILABLE. */
 void sf_sql_rollback(struct sf_sql_conn *conn);
 
 /* Runs statements without arguments and results. Errors as sf_sql_step. */
@@ -101,6 +115,14 @@ SF_MUST_USE enum sf_err sf_sql_exec(struct sf_sql_conn *conn, const char *sql,
  * SF_ERR_CORRUPT. */
 SF_MUST_USE enum sf_err sf_sql_prepare(struct sf_sql_conn *conn, const char *sql,
                                        struct sf_diag *diag, struct sf_sql_stmt **out_stmt);
+
+/* The statement of an upsert in the connection's dialect, otherwise like sf_sql_prepare; the cache
+ * knows it by the address of `upsert`. sf_sql_run counts 0 changes when the row was there and stays
+ * (no `update`, or the guard did not grow), else more. A conflict on another unique key than `key`
+ * is SF_ERR_EXISTS. */
+SF_MUST_USE enum sf_err sf_sql_prepare_upsert(struct sf_sql_conn *conn,
+                                              const struct sf_sql_upsert *upsert,
+                                              struct sf_diag *diag, struct sf_sql_stmt **out_stmt);
 
 /* Bind argument `index` (1-based). Text and blobs are copied; an empty view is an empty value, not
  * NULL. */

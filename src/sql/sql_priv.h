@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sqlite3.h>
 
+#include "base/buf.h"
 #include "sql/sql.h"
 
 /* One task waiting for a connection, on its own stack. */
@@ -41,7 +42,7 @@ struct sf_sql {
 struct sf_sql_stmt {
     struct sf_sql_stmt *next; /* in the connection's cache */
     struct sf_sql_conn *conn; /* owner */
-    const char *sql;          /* static text it was made from */
+    const void *key;          /* address of the static text or upsert it was made from */
     sqlite3_stmt *stmt;       /* owned */
     bool in_use;              /* handed out and not finished */
 };
@@ -56,8 +57,14 @@ struct sf_sql_conn {
     sqlite3 *db;                                  /* owned */
     bool writer;                                  /* of the writer gate */
     bool in_tx;                                   /* a transaction is open */
-    struct sf_sql_stmt *cache[SQL_CACHE_BUCKETS]; /* by address of the text */
+    struct sf_sql_stmt *cache[SQL_CACHE_BUCKETS]; /* by key */
 };
+
+enum sql_dialect { SQL_SQLITE, SQL_POSTGRES, SQL_MYSQL };
+
+/* The statement of an upsert with `?N` placeholders, NUL-terminated. */
+void sql_upsert_text(const struct sf_sql_upsert *upsert, enum sql_dialect dialect,
+                     struct sf_buf *out);
 
 /* Turns an SQLite result into an error of ours and notes SQLite's message. */
 enum sf_err sql_error(struct sf_sql_conn *conn, int rc, struct sf_diag *diag);

@@ -110,7 +110,7 @@ static enum sf_err check_history(struct sf_sql_conn *conn, const struct sf_sql_o
             break;
         }
         const struct sf_sql_migration *m = &options->migrations[done];
-        sf_sha256_hex(sf_view_str(m->sql), hex);
+        sf_sha256_hex(sf_view_str(m->sqlite), hex);
         if (version != (int64_t)m->version ||
             !sf_view_equal(sf_sql_col_text(stmt, 2), sf_view_str(hex))) {
             err = sf_diag_set(diag, SF_ERR_CONFIG,
@@ -137,7 +137,7 @@ static enum sf_err record_step(struct sf_sql_conn *conn, const struct sf_sql_mig
     enum sf_err err = sf_sql_prepare(conn, insert, diag, &stmt);
     if (err != SF_OK)
         return err;
-    sf_sha256_hex(sf_view_str(m->sql), hex);
+    sf_sha256_hex(sf_view_str(m->sqlite), hex);
     sf_sql_bind_i64(stmt, 1, m->version);
     sf_sql_bind_text(stmt, 2, sf_view_str(m->name));
     sf_sql_bind_text(stmt, 3, sf_view_str(hex));
@@ -157,7 +157,7 @@ static enum sf_err migrate_one(struct sf_sql_conn *conn, const struct sf_sql_opt
     err = check_history(conn, options, diag, &done);
     if (err == SF_OK && done < options->migration_count) {
         const struct sf_sql_migration *m = &options->migrations[done];
-        err = sf_sql_exec(conn, m->sql, diag);
+        err = sf_sql_exec(conn, m->sqlite, diag);
         if (err == SF_OK)
             err = record_step(conn, m, diag);
         if (err == SF_OK)

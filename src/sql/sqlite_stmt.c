@@ -10,24 +10,28 @@
 
 #define U64_BIAS ((uint64_t)1 << 63)
 
-static size_t bucket_of(const char *sql)
+static size_t bucket_of(const void *key)
 {
-    return (size_t)(((uintptr_t)sql * (uintptr_t)0x9e3779b97f4a7c15u) >> 58) % SQL_CACHE_BUCKETS;
+    return (size_t)(((uintptr_t)key * (uintptr_t)0x9e3779b97f4a7c15u) >> 58) % SQL_CACHE_BUCKETS;
 }
 
-enum sf_err sf_sql_prepare(struct sf_sql_conn *conn, const char *sql, struct sf_diag *diag,
-                           struct sf_sql_stmt **out_stmt)
+/* The cached statement of `key`, now in use; NULL = not there. */
+static struct sf_sql_stmt *cached(struct sf_sql_conn *conn, const void *key)
 {
-    struct sf_sql_stmt **bucket = &conn->cache[bucket_of(sql)];
-
-    for (struct sf_sql_stmt *s = *bucket; s != NULL; s = s->next) {
-        if (s->sql != sql)
+    for (struct sf_sql_stmt *s = conn->cache[bucket_of(key)]; s != NULL; s = s->next) {
+        if (s->key != key)
             continue;
         SF_ASSERT(!s->in_use);
         s->in_use = true;
-        *out_stmt = s;
-        return SF_OK;
+        return s;
     }
+    return NULL;
+}
+
+static enum sf_err prepare_new(struct sf_sql_conn *conn, const void *key, const char *sql,
+                               struct sf_diag *diag, struct sf_sql_stmt **out_stmt)
+{
+    struct sf_sql_stmt **bucket = &conn->cache[bucket_of(key)];
     sqlite3_stmt *stmt = NULL;
     int rc = sqlite3_prepare_v3(conn->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL);
     if (rc != SQLITE_OK) {
@@ -37,10 +41,31 @@ enum sf_err sf_sql_prepare(struct sf_sql_conn *conn, const char *sql, struct sf_
     }
     struct sf_sql_stmt *s = sf_calloc(1, sizeof(*s));
     *s = (struct sf_sql_stmt){
-        .next = *bucket, .conn = conn, .sql = sql, .stmt = stmt, .in_use = true};
+        .next = *bucket, .conn = conn, .key = key, .stmt = stmt, .in_use = true};
     *bucket = s;
     *out_stmt = s;
     return SF_OK;
+}
+
+enum sf_err sf_sql_prepare(struct sf_sql_conn *conn, const char *sql, struct sf_diag *diag,
+                           struct sf_sql_stmt **out_stmt)
+{
+    *out_stmt = cached(conn, sql);
+    return *out_stmt != NULL ? SF_OK : prepare_new(conn, sql, sql, diag, out_stmt);
+}
+
+enum sf_err sf_sql_prepare_upsert(struct sf_sql_conn *conn, const struct sf_sql_upsert *upsert,
+                                  struct sf_diag *diag, struct sf_sql_stmt **out_stmt)
+{
+    struct sf_buf text = {0};
+
+    *out_stmt = cached(conn, upsert);
+    if (*out_stmt != NULL)
+        return SF_OK;
+    sql_upsert_text(upsert, SQL_SQLITE, &text);
+    enum sf_err err = prepare_new(conn, upsert, (const char *)text.data, diag, out_stmt);
+    sf_buf_fini(&text);
+    return err;
 }
 
 void sql_cache_fini(struct sf_sql_conn *conn)

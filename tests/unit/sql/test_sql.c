@@ -10,12 +10,17 @@
 static char folder[SF_TEMPDIR_BYTES];
 static char path[SF_TEMPDIR_BYTES + 16];
 
+#define STEP(number, label, text)                                                                  \
+    {                                                                                              \
+        .version = (number), .name = (label), .sqlite = (text)                                     \
+    }
+
 static const struct sf_sql_migration steps[] = {
-    {1, "first",
-     "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, name TEXT UNIQUE, body BLOB);"
-     "CREATE TABLE other (a INTEGER)"},
-    {2, "second", "ALTER TABLE t ADD COLUMN n INTEGER"},
-    {3, "third", "CREATE INDEX t_n ON t (n)"}};
+    STEP(1, "first",
+         "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, name TEXT UNIQUE, body BLOB);"
+         "CREATE TABLE other (a INTEGER)"),
+    STEP(2, "second", "ALTER TABLE t ADD COLUMN n INTEGER"),
+    STEP(3, "third", "CREATE INDEX t_n ON t (n)")};
 
 static int setup(void **state)
 {
@@ -131,7 +136,7 @@ static void test_changed_step_is_refused(void **state)
     (void)state;
     sf_sql_close(db);
     memcpy(changed, steps, sizeof(changed));
-    changed[1].sql = "ALTER TABLE t ADD COLUMN m INTEGER";
+    changed[1].sqlite = "ALTER TABLE t ADD COLUMN m INTEGER";
     assert_int_equal(open_steps(path, changed, 3, &diag, &db), SF_ERR_CONFIG);
     assert_non_null(strstr(diag.message, "step 2"));
 }
@@ -140,8 +145,8 @@ static void test_changed_step_is_refused(void **state)
 static void test_failing_step_leaves_nothing(void **state)
 {
     struct sf_sql_migration broken[2] = {steps[0],
-                                         {2, "broken", "CREATE TABLE half (a); NONSENSE"}};
-    struct sf_sql_migration good[2] = {steps[0], {2, "good", "CREATE TABLE half (a)"}};
+                                         STEP(2, "broken", "CREATE TABLE half (a); NONSENSE")};
+    struct sf_sql_migration good[2] = {steps[0], STEP(2, "good", "CREATE TABLE half (a)")};
     struct sf_sql *db = NULL;
     struct sf_diag diag;
 
@@ -235,6 +240,72 @@ static void test_text_and_blobs_are_byte_exact(void **state)
     assert_true(sf_sql_col_is_null(stmt, 1));
     assert_int_equal(sf_sql_col_blob(stmt, 1).len, 0);
     assert_true(sf_sql_col_u64(stmt, 2) == 0);
+    sf_sql_release(conn);
+    sf_sql_close(db);
+}
+
+static uint64_t upsert(struct sf_sql_conn *conn, const struct sf_sql_upsert *upsert, uint64_t id,
+                       const char *name, int64_t n)
+{
+    struct sf_sql_stmt *stmt = NULL;
+    uint64_t changes = 99;
+
+    assert_int_equal(sf_sql_prepare_upsert(conn, upsert, NULL, &stmt), SF_OK);
+    sf_sql_bind_u64(stmt, 1, id);
+    sf_sql_bind_text(stmt, 2, sf_view_str(name));
+    sf_sql_bind_i64(stmt, 3, n);
+    assert_int_equal(sf_sql_run(stmt, NULL, &changes), SF_OK);
+    return changes;
+}
+
+static bool row_is(struct sf_sql_conn *conn, uint64_t id, const char *name, int64_t n)
+{
+    struct sf_sql_stmt *stmt = prepare(conn, "SELECT name, n FROM t WHERE id = ?1");
+    bool row = false;
+
+    sf_sql_bind_u64(stmt, 1, id);
+    assert_int_equal(sf_sql_step(stmt, NULL, &row), SF_OK);
+    bool same = row && sf_view_equal(sf_sql_col_text(stmt, 0), sf_view_str(name)) &&
+                sf_sql_col_i64(stmt, 1) == n;
+    sf_sql_finish(stmt);
+    return same;
+}
+
+static const struct sf_sql_upsert insert_only = {
+    .table = "t", .columns = "id, name, n", .key = "id"};
+static const struct sf_sql_upsert overwrite = {
+    .table = "t", .columns = "id, name, n", .key = "id", .update = "name, n"};
+static const struct sf_sql_upsert guarded = {
+    .table = "t", .columns = "id, name, n", .key = "id", .update = "n, name", .guard = "n"};
+
+static void test_upserts(void **state)
+{
+    struct sf_sql *db = open_db(NULL);
+    struct sf_sql_conn *conn = sf_sql_acquire(db, NULL, SF_SQL_WRITE);
+
+    (void)state;
+    assert_true(upsert(conn, &insert_only, 1, "a", 5) > 0);
+    assert_int_equal(upsert(conn, &insert_only, 1, "b", 6), 0);
+    assert_true(row_is(conn, 1, "a", 5));
+    assert_int_equal(upsert(conn, &guarded, 1, "c", 4), 0);
+    assert_int_equal(upsert(conn, &guarded, 1, "c", 5), 0);
+    assert_true(row_is(conn, 1, "a", 5));
+    assert_true(upsert(conn, &guarded, 1, "c", 6) > 0);
+    assert_true(row_is(conn, 1, "c", 6));
+    assert_true(upsert(conn, &guarded, 2, "d", 1) > 0);
+    assert_true(upsert(conn, &overwrite, 2, "e", 0) > 0);
+    assert_true(row_is(conn, 2, "e", 0));
+    const struct sf_sql_upsert *const all[] = {&insert_only, &overwrite, &guarded};
+    for (size_t i = 0; i < SF_ARRAY_LEN(all); i++) {
+        struct sf_sql_stmt *stmt = NULL;
+        assert_int_equal(sf_sql_prepare_upsert(conn, all[i], NULL, &stmt), SF_OK);
+        sf_sql_bind_u64(stmt, 1, 3);
+        sf_sql_bind_text(stmt, 2, sf_view_str("c")); /* the name of row 1 */
+        sf_sql_bind_i64(stmt, 3, 100);
+        assert_int_equal(sf_sql_run(stmt, NULL, NULL), SF_ERR_EXISTS);
+    }
+    assert_true(row_is(conn, 1, "c", 6));
+    assert_int_equal(count_rows(conn), 2);
     sf_sql_release(conn);
     sf_sql_close(db);
 }
@@ -408,6 +479,7 @@ int main(void)
                                        SQL(test_file_that_is_no_database_is_corrupt),
                                        SQL(test_u64_is_lossless_and_sorts),
                                        SQL(test_text_and_blobs_are_byte_exact),
+                                       SQL(test_upserts),
                                        SQL(test_transaction_stands_or_falls_whole),
                                        SQL(test_reader_keeps_its_snapshot),
                                        SQL(test_two_databases_on_one_file),

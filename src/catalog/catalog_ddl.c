@@ -1,0 +1,37 @@
+/*
+ * Model: the projection's schema, step by step. A step has one text per dialect: the MySQL family's
+ * is the note's own DDL (sections 5.2 to 5.10), the others map its types (5.1). Beyond the note
+ * stand catalog_lane_shards (owner epoch and watermark of each lane shard; without its rows the
+ * projection counts as lost), collection_tombstones (the tombstone object, so that checkpoints
+ * carry it), namespace_quota_leases.request_fingerprint (OP-49), ACTIVE as a target lifecycle state
+ * (OP-30) and the indexes that bounded sweeps need. A released step never changes; the next one is
+ * added here, with all three texts, and must not rewrite a table of a released one.
+ */
+#include "catalog/catalog_ddl.h"
+
+#include "catalog/catalog_rules.h"
+
+static const char *const names[SF_CATALOG_DDL_STEPS] = {"catalog", "replay_and_statistics",
+                                                        "lifecycle_quota_and_tombstones"};
+
+enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
+                                       struct sf_diag *diag, struct sf_sql **out_sql)
+{
+    struct sf_sql_migration steps[SF_CATALOG_DDL_STEPS];
+    struct sf_sql_options options = {.path = path,
+                                     .migrations = steps,
+                                     .migration_count = SF_ARRAY_LEN(steps),
+                                     .faults = faults};
+
+    for (uint32_t i = 0; i < SF_CATALOG_DDL_STEPS; i++)
+        steps[i] = (struct sf_sql_migration){.version = i + 1,
+                                             .name = names[i],
+                                             .sqlite = sf_catalog_ddl_sqlite[i],
+                                             .postgres = sf_catalog_ddl_postgres[i],
+                                             .mysql = sf_catalog_ddl_mysql[i]};
+    enum sf_err err = sf_sql_open(&options, diag, out_sql);
+    if (err == SF_ERR_CORRUPT || err == SF_ERR_IO)
+        sf_diag_wrap(diag, "projection (once %s* is removed it is rebuilt from the objects)",
+                     path == NULL ? "it" : path);
+    return err;
+}
