@@ -5,6 +5,7 @@
  * -drift-> DRIFTED, APPLYING and DRIFTED -repair_failed-> ERROR, DRIFTED and ERROR
  * -repair_succeeded-> READY. Repeats are no-ops, everything else is refused.
  */
+#include "catalog/catalog_manifest.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdarg.h>
@@ -17,6 +18,8 @@
 #define MAX_VECTOR_DIMENSIONS  4096
 #define MAX_RESULT_WINDOW      1000000u
 #define MAX_TRANSITIONS        2
+#define MAX_TUPLES             SF_CATALOG_SUMMARY_TUPLES
+#define MAX_TUPLE_PATHS        8
 
 static enum sf_err check_field(const SF_PB(FieldDefinition) * field, struct sf_diag *diag)
 {
@@ -109,6 +112,46 @@ static enum sf_err check_lifecycle(const SF_PB(CollectionSchemaDefinition) * def
     return SF_OK;
 }
 
+static enum sf_err check_tuple(const SF_PB(CollectionSchemaDefinition) * definition,
+                               const SF_PB(StatisticsTuple) * tuple, struct sf_diag *diag)
+{
+    static const char *const where = "definition.extended_statistics.field_paths";
+    if (tuple->n_field_paths < 2 || tuple->n_field_paths > MAX_TUPLE_PATHS)
+        return sf_diag_bad_field(diag, where, "out_of_range", "a tuple has 2..%d fields",
+                                 MAX_TUPLE_PATHS);
+    for (size_t i = 0; i < tuple->n_field_paths; i++) {
+        const char *path = tuple->field_paths[i];
+        if (find_field(definition, path) == NULL)
+            return sf_diag_bad_field(diag, where, "unknown", "field %s is not declared", path);
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(tuple->field_paths[k], path) == 0)
+                return sf_diag_bad_field(diag, where, "duplicate", "field %s is named twice", path);
+        }
+    }
+    return SF_OK;
+}
+
+/* The declared family of extended statistics. */
+static enum sf_err check_tuples(const SF_PB(CollectionSchemaDefinition) * definition,
+                                struct sf_diag *diag)
+{
+    static const char *const where = "definition.extended_statistics";
+    if (definition->n_extended_statistics > MAX_TUPLES)
+        return sf_diag_bad_field(diag, where, "too_many", "at most %d tuples", MAX_TUPLES);
+    enum sf_err err = SF_OK;
+    for (size_t i = 0; i < definition->n_extended_statistics && err == SF_OK; i++) {
+        const SF_PB(StatisticsTuple) *tuple = definition->extended_statistics[i];
+        err = check_tuple(definition, tuple, diag);
+        for (size_t k = 0; k < i && err == SF_OK; k++) {
+            const SF_PB(StatisticsTuple) *before = definition->extended_statistics[k];
+            if (sf_catalog_tuple_compare(before->field_paths, before->n_field_paths,
+                                         tuple->field_paths, tuple->n_field_paths) == 0)
+                err = sf_diag_bad_field(diag, where, "duplicate", "a tuple is declared twice");
+        }
+    }
+    return err;
+}
+
 static enum sf_err check_allocator(const SF_PB(CollectionSchemaDefinition) * definition,
                                    struct sf_diag *diag)
 {
@@ -156,6 +199,8 @@ static enum sf_err check_definition(const SF_PB(CollectionSchemaDefinition) * de
         return sf_diag_bad_field(diag, "definition.options", "too_many", "at most %d options",
                                  MAX_SCHEMA_OPTIONS);
     enum sf_err err = check_fields(definition, diag);
+    if (err == SF_OK)
+        err = check_tuples(definition, diag);
     if (err == SF_OK)
         err = check_allocator(definition, diag);
     const SF_PB(CollectionSettings) *settings = definition->settings;

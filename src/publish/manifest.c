@@ -123,6 +123,7 @@ void sf_manifest_state_fini(struct sf_manifest_state *state)
 {
     sf_manifest_queue_fini(&state->tail);
     refs_free(state->refs, state->ref_count);
+    free(state->summary.key);
     *state = (struct sf_manifest_state){0};
 }
 
@@ -202,6 +203,16 @@ static void load_refs(struct sf_manifest_state *state,
     }
 }
 
+static void load_summary(struct sf_manifest_state *state,
+                         const Searchfabric__V1__CollectionManifestObject *newest)
+{
+    if (newest->summary == NULL)
+        return;
+    state->summary = (struct sf_manifest_summary_ref){.key = sf_strdup(newest->summary->key),
+                                                      .version = newest->summary->manifest_version};
+    snprintf(state->summary.sha256, sizeof(state->summary.sha256), "%s", newest->summary->sha256);
+}
+
 void sf_frontier_read(const Searchfabric__V1__CollectionManifestObject *newest,
                       struct sf_frontier *frontier)
 {
@@ -234,6 +245,7 @@ void sf_manifest_state_load(struct sf_manifest_state *state, const struct sf_cha
     sf_frontier_read(newest, &state->frontier);
     load_anchors(state, newest);
     load_refs(state, sf_chain_base(chain));
+    load_summary(state, newest);
     sf_chain_each_duplicate(chain, note_duplicate, &load);
     for (size_t i = chain->manifest_count; i-- > 0;)
         load_manifest_tail(&load, chain->manifests[i]);
@@ -452,6 +464,20 @@ static void fill_refs(const struct sf_manifest_plan *plan, const struct sf_manif
     object->duplicate_lists = refs;
 }
 
+/* The summary stays with the lineage until somebody who knows more puts another in its place. */
+static Searchfabric__V1__ManifestSummaryRef *fill_summary(const struct sf_manifest_state *state,
+                                                          struct sf_arena *arena)
+{
+    if (state->summary.key == NULL)
+        return NULL;
+    Searchfabric__V1__ManifestSummaryRef *ref = sf_arena_alloc(arena, sizeof(*ref));
+    searchfabric__v1__manifest_summary_ref__init(ref);
+    ref->key = state->summary.key;
+    ref->sha256 = sf_arena_str(arena, sf_view_str(state->summary.sha256));
+    ref->manifest_version = state->summary.version;
+    return ref;
+}
+
 static void build_head(struct sf_manifest_plan *plan, const struct sf_manifest_state *state,
                        const struct sf_manifest_inputs *inputs)
 {
@@ -523,6 +549,7 @@ static void encode_manifest(struct sf_manifest_plan *plan, const struct sf_manif
     object.total_rows = plan->total_rows;
     object.total_logical_bytes = plan->total_bytes;
     object.created_at_unix_ms = inputs->unix_ms;
+    object.summary = fill_summary(state, arena);
     if (plan->is_base)
         fill_refs(plan, state, arena, &object);
     sf_manifest_key(&plan->manifest_key, inputs->collection, plan->version);

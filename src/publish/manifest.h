@@ -67,6 +67,13 @@ struct sf_manifest_anchor {
     uint64_t checksum_xxh3;
 };
 
+/* The summary that background work gave a manifest. Zeroed = none. */
+struct sf_manifest_summary_ref {
+    char *key; /* owned; NULL = none */
+    char sha256[SF_SHA256_HEX_BYTES];
+    uint64_t version; /* manifest that it was made for */
+};
+
 /* What the committed head holds. Zeroed = nothing published. */
 struct sf_manifest_state {
     uint64_t version;
@@ -81,6 +88,7 @@ struct sf_manifest_state {
     struct sf_manifest_queue tail;     /* entries in no list */
     struct sf_manifest_list_ref *refs; /* in lane order */
     size_t ref_count;
+    struct sf_manifest_summary_ref summary; /* carried on by each publish */
     struct sf_manifest_anchor start[SF_WAL_STREAMS];
     struct sf_manifest_anchor durable[SF_WAL_STREAMS];
 };

@@ -266,12 +266,95 @@ static void test_queue_marks(void **state)
     sf_store_destroy(store);
 }
 
+/* Stands in for a worker that knows the content: the newest manifest again, with a summary. */
+static void summarize(struct sf_store *store, struct sf_manifest_state *st)
+{
+    struct sf_chain chain;
+    struct sf_buf body = {0};
+    struct sf_buf key = {0};
+    sf_chain_init(&chain, REF, 0);
+    assert_int_equal(sf_chain_read_wait(&chain, store, NULL, NULL), SF_OK);
+    Searchfabric__V1__CollectionManifestObject manifest = *sf_chain_newest(&chain);
+    Searchfabric__V1__ManifestCommittedHeadObject head = *chain.head;
+    Searchfabric__V1__ManifestSummaryRef ref = SEARCHFABRIC__V1__MANIFEST_SUMMARY_REF__INIT;
+    char digest[SF_SHA256_HEX_BYTES];
+    ref.key = (char *)(uintptr_t) "manifests/4e/3/4/summary_a-1.json";
+    ref.sha256 = (char *)(uintptr_t)st->sha256;
+    ref.manifest_version = manifest.manifest_version;
+    manifest.summary = &ref;
+    manifest.manifest_version++;
+    sf_durable_encode(&manifest.base, &body, digest);
+    sf_manifest_key(&key, REF, manifest.manifest_version);
+    struct sf_put put = {
+        .key = sf_buf_view(&key), .body = sf_buf_view(&body), .cond = SF_PUT_ABSENT};
+    assert_int_equal(sf_store_put_wait(store, NULL, &put), SF_OK);
+    head.committed_manifest_version = manifest.manifest_version;
+    head.manifest_checksum_or_etag = digest;
+    sf_buf_clear(&body);
+    sf_buf_clear(&key);
+    sf_durable_encode(&head.base, &body, NULL);
+    sf_committed_head_key(&key, REF);
+    put = (struct sf_put){.key = sf_buf_view(&key), .body = sf_buf_view(&body)};
+    put.cond = SF_PUT_ANY;
+    assert_int_equal(sf_store_put_wait(store, NULL, &put), SF_OK);
+    sf_chain_fini(&chain);
+    sf_chain_init(&chain, REF, 0);
+    assert_int_equal(sf_chain_read_wait(&chain, store, NULL, NULL), SF_OK);
+    sf_manifest_state_load(st, &chain);
+    sf_chain_fini(&chain);
+    sf_buf_fini(&body);
+    sf_buf_fini(&key);
+}
+
+/* What background work published of the content is still named after any number of publishes, by
+ * deltas and bases, of a publisher that read it and of one that goes on from memory. */
+static void test_summary_is_carried_on(void **state)
+{
+    (void)state;
+    struct sf_store *store = sf_memory_store_new_inline();
+    struct sf_manifest_state st = {0};
+    struct sf_manifest_queue ready = {0};
+    struct sf_attempts attempts;
+    struct sf_manifest_inputs inputs = {.collection = REF,
+                                        .publisher_epoch = 1,
+                                        .base_interval = 3,
+                                        .list_entries = 2,
+                                        .attempts = &attempts};
+    sf_attempts_init(&attempts, 7);
+    for (unsigned n = 0; n < 9; n++) {
+        struct sf_manifest_plan plan = {0};
+        struct sf_chain chain;
+        add(&ready, n);
+        inputs.version = 10 * (n + 1);
+        inputs.frontier = (struct sf_frontier){.enabled = 1, .applied_ts = {1000 + n, 0, 0}};
+        sf_manifest_plan_build(&plan, &st, &ready, 1, &inputs);
+        store_plan(store, &plan);
+        sf_manifest_state_commit(&st, &plan, &ready, 1);
+        sf_manifest_plan_fini(&plan);
+        sf_chain_init(&chain, REF, 0);
+        assert_int_equal(sf_chain_read_wait(&chain, store, NULL, NULL), SF_OK);
+        const Searchfabric__V1__ManifestSummaryRef *found = sf_chain_newest(&chain)->summary;
+        if (n < 2) {
+            assert_null(found);
+        } else {
+            assert_non_null(found);
+            assert_string_equal(found->key, "manifests/4e/3/4/summary_a-1.json");
+            assert_int_equal(found->manifest_version, 20);
+        }
+        assert_int_equal(sf_chain_newest(&chain)->total_rows, 2 * (n + 1));
+        sf_chain_fini(&chain);
+        if (n == 1)
+            summarize(store, &st);
+    }
+    sf_manifest_state_fini(&st);
+    sf_store_destroy(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lineage_property),
-        cmocka_unit_test(test_watermarks_only_grow),
-        cmocka_unit_test(test_broken_links),
+        cmocka_unit_test(test_lineage_property),     cmocka_unit_test(test_summary_is_carried_on),
+        cmocka_unit_test(test_watermarks_only_grow), cmocka_unit_test(test_broken_links),
         cmocka_unit_test(test_queue_marks),
     };
     if (sf_pbjson_register(
