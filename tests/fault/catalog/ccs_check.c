@@ -85,23 +85,27 @@ static void dump_query(struct sf_sql_conn *conn, const char *query, int columns,
     }
 }
 
-/* Every row that comes from commands, binding revisions aside. */
-static void dump_rows(struct sf_sql *sql, struct sf_buf *out)
+void check_dump_rows(struct sf_sql *sql, struct sf_buf *out)
 {
     struct sf_sql_conn *conn = sf_sql_acquire(sql, NULL, SF_SQL_READ);
     dump_query(conn,
                "SELECT CAST(namespace_id AS TEXT), namespace_name,"
                " CAST(namespace_name_allocation_epoch AS TEXT), CAST(namespace_revision AS TEXT),"
-               " lifecycle_state, options_json, encryption_json,"
-               " CAST(updated_at_unix_ms AS TEXT) FROM namespaces ORDER BY namespace_id",
-               8, out);
+               " lifecycle_state, CAST(lifecycle_updated_at_unix_ms AS TEXT),"
+               " CAST(lifecycle_gc_after_unix_ms AS TEXT), options_json, encryption_json,"
+               " CAST(created_at_unix_ms AS TEXT), CAST(updated_at_unix_ms AS TEXT)"
+               " FROM namespaces ORDER BY namespace_id",
+               11, out);
     dump_query(conn,
                "SELECT CAST(collection_id AS TEXT), collection_name,"
                " CAST(collection_name_allocation_epoch AS TEXT),"
                " CAST(descriptor_revision AS TEXT), CAST(active_schema_version AS TEXT),"
-               " active_schema_generation_token, options_json, encryption_json,"
-               " CAST(updated_at_unix_ms AS TEXT) FROM collections ORDER BY collection_id",
-               9, out);
+               " active_schema_generation_token, lifecycle_state, CAST(drop_revision AS TEXT),"
+               " CAST(dropped_at_unix_ms AS TEXT), CAST(gc_after_unix_ms AS TEXT),"
+               " CAST(manifest_head_version AS TEXT), options_json, encryption_json,"
+               " CAST(created_at_unix_ms AS TEXT), CAST(updated_at_unix_ms AS TEXT)"
+               " FROM collections ORDER BY collection_id",
+               15, out);
     dump_query(conn,
                "SELECT CAST(schema_version AS TEXT), schema_generation_token,"
                " schema_definition_json, CAST(applied_commit_ts AS TEXT), sync_state,"
@@ -117,15 +121,19 @@ static void dump_rows(struct sf_sql *sql, struct sf_buf *out)
                " FROM namespace_name_epochs ORDER BY namespace_name",
                2, out);
     dump_query(conn,
+               "SELECT CAST(namespace_id AS TEXT), collection_name,"
+               " CAST(last_allocated_epoch AS TEXT)"
+               " FROM collection_name_epochs ORDER BY namespace_id, collection_name",
+               3, out);
+    dump_query(conn,
                "SELECT latest_applied_schema_generation_token,"
                " CAST(latest_collected_at_unix_ms AS TEXT) FROM collection_statistics_heads",
                2, out);
     sf_sql_release(conn);
 }
 
-/* Prints the first line that differs. */
-static void compare_text(struct world *w, const char *what, const struct sf_buf *a,
-                         const struct sf_buf *b)
+void check_same_text(struct world *w, const char *what, const struct sf_buf *a,
+                     const struct sf_buf *b)
 {
     size_t n = a->len < b->len ? a->len : b->len;
     size_t at = 0;
@@ -308,15 +316,15 @@ void check_end(struct world *w, struct sim_process *clients)
     sf_buf_append(&answers, w->answers.data, w->answers.len);
     size_t committed = check_records(w);
     check_settled(w);
-    dump_rows(w->sql, &before);
+    check_dump_rows(w->sql, &before);
     w->rebuilder = sim_node_new(w->sim, "rebuild", &rebuild);
     w->reread = false;
     sim_spawn(clients, run_reread, w);
     sim_run_until(w->sim, all_reread, w, 120000, "every key is answered after a rebuild");
     check_rebuilt_once(w, committed);
-    compare_text(w, "answers", &answers, &w->answers);
-    dump_rows(w->rebuilt, &after);
-    compare_text(w, "rows", &before, &after);
+    check_same_text(w, "answers", &answers, &w->answers);
+    check_dump_rows(w->rebuilt, &after);
+    check_same_text(w, "rows", &before, &after);
     sf_buf_fini(&before);
     sf_buf_fini(&after);
     sf_buf_fini(&answers);

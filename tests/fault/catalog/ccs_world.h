@@ -23,6 +23,8 @@
 #define PRIVATE   "/searchfabric.v1.CatalogControlPrivateService/"
 #define TSO_START (UINT64_C(1767225600000) << 18)
 
+struct history;
+
 /* One key and what it was answered. */
 struct answered {
     char key[24];
@@ -56,6 +58,7 @@ struct world {
     uint64_t schema_acked;       /* highest schema version acknowledged */
     uint64_t binding_seen;       /* highest binding revision that anybody was told */
     struct sf_buf answers;       /* of the contenders, before the rebuild */
+    struct history *history;     /* of a run that is judged by its history, else NULL */
 };
 
 /* A catalog in one process. */
@@ -132,6 +135,16 @@ void check_end(struct world *w, struct sim_process *clients);
 /* Every entry of the chain that the watermark has passed is settled: its key holds an outcome, or a
  * marker that names this entry or a later one. */
 void check_settled(struct world *w);
+
+/* Every row that comes from commands, binding revisions aside, as text. */
+void check_dump_rows(struct sf_sql *sql, struct sf_buf *out);
+
+/* A violation that shows the first place that differs. */
+void check_same_text(struct world *w, const char *what, const struct sf_buf *a,
+                     const struct sf_buf *b);
+
+/* ccs_lineage.c */
+void ccs_lineage_run(struct sim *sim);
 
 /* sim_ccs.c */
 struct world *world_new(struct sim *sim, const struct sim_options *options);

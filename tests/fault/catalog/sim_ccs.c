@@ -11,7 +11,7 @@
  *   9  no read goes back behind what was acknowledged before it began; no refusal from old facts
  *  11  everything is answered once the network is calm
  */
-#include "fault/catalog/ccs_world.h"
+#include "fault/catalog/ccs_history.h"
 
 #include <stdlib.h>
 
@@ -91,6 +91,7 @@ void world_destroy(struct world *w)
     for (size_t i = 0; i < w->key_count; i++)
         sf_buf_fini(&w->keys[i].bytes);
     sf_buf_fini(&w->answers);
+    history_destroy(w->history);
     sf_sql_close(w->sql);
     sf_sql_close(w->rebuilt);
     sf_arena_destroy(w->arena);
@@ -186,14 +187,16 @@ int main(int argc, char **argv)
 {
     static const char *const proves[] = {"CCS-1-02",   "CCS-3.3-06", "CCS-3.4-03", "CCS-4.3-01",
                                          "CCS-4.4-15", "CCS-4.4-16", "CCS-8-08",   NULL};
-    struct sim_scenario scenarios[12] = {
+    struct sim_scenario scenarios[24] = {
         {.name = "ccs", .area = "ccs", .run = run_ccs, .proves = proves},
         {.name = "ccs_doubt", .area = "ccs", .run = run_doubt},
-        {.name = "ccs_lost", .area = "ccs", .run = run_lost}};
-    SF_ASSERT(3 + ccs_script_count <= SF_ARRAY_LEN(scenarios));
-    memcpy(scenarios + 3, ccs_scripts, ccs_script_count * sizeof(scenarios[0]));
+        {.name = "ccs_lost", .area = "ccs", .run = run_lost},
+        {.name = "ccs_lineage", .area = "ccs", .run = ccs_lineage_run}};
+    const size_t seeded = 4;
+    SF_ASSERT(seeded + ccs_script_count <= SF_ARRAY_LEN(scenarios));
+    memcpy(scenarios + seeded, ccs_scripts, ccs_script_count * sizeof(scenarios[0]));
     enum sf_err err = sf_pbjson_register(
         sf_view_bytes(sf_contract_descriptor_set, sf_contract_descriptor_set_size));
     SF_ASSERT(err == SF_OK);
-    return sim_main(argc, argv, scenarios, 3 + ccs_script_count);
+    return sim_main(argc, argv, scenarios, seeded + ccs_script_count);
 }

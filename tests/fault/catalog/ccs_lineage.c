@@ -1,0 +1,220 @@
+/*
+ * Lineages come and go under two contending owners: names are created, dropped, released and
+ * created again, namespaces go from ACTIVE to TOMBSTONED and back to nothing. What was answered is
+ * judged afterwards (ccs_history.h); then everything is asked again, and once more at a node that
+ * rebuilds the projection from the store alone.
+ *
+ * Checked (protocols.md section 5): 1, 2, 3, 8, 9, 11.
+ */
+#include "fault/catalog/ccs_history.h"
+
+#define STEPS 20
+
+static void run_client(struct sim_process *process, void *arg)
+{
+    struct client *c = arg;
+    c->process = process;
+    c->arena = sf_arena_new((size_t)64 << 20);
+    for (int i = 0; i < STEPS; i++) {
+        work_step(c);
+        sim_sleep(process, (int64_t)sf_rng_below(sim_rng(c->w->sim), 150));
+    }
+    sf_arena_destroy(c->arena);
+    c->w->clients_done++;
+}
+
+static bool all_done(struct sim *sim, void *ctx)
+{
+    const struct world *w = ctx;
+    (void)sim;
+    return w->clients_done == CLIENTS;
+}
+
+/* ---- the survey --------------------------------------------------------------------------- */
+
+static bool asked_before(const struct history *h, size_t count, const struct op *op)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct op *other = &h->calls[i].op;
+        if (other->kind == op->kind && strcmp(other->key, op->key) == 0 &&
+            other->value == op->value && other->fenced == op->fenced && other->ns_id == op->ns_id &&
+            other->coll_id == op->coll_id && other->expected == op->expected &&
+            other->version == op->version && other->target == op->target)
+            return true;
+    }
+    return false;
+}
+
+static void survey_one(struct client *c, const struct op *op)
+{
+    struct history *h = c->w->history;
+    struct sim_node *node = c->w->rebuilder;
+    h->survey[h->survey_count++] = (size_t)(perform(c, node, op) - h->calls);
+    sf_arena_reset(c->arena);
+}
+
+/* Each committed key and intent again, once with each payload that it was sent with. */
+static void survey_commands(struct client *c)
+{
+    struct history *h = c->w->history;
+    size_t count = h->call_count;
+    for (size_t i = 0; i < count; i++) {
+        const struct op op = h->calls[i].op;
+        size_t pos = 0;
+        if (op.kind <= OP_LAST_COMMAND && !asked_before(h, i, &op) &&
+            history_command(h, &op, &pos) != NULL)
+            survey_one(c, &op);
+    }
+}
+
+static void survey_reads(struct client *c)
+{
+    struct history *h = c->w->history;
+    struct op op = {.kind = OP_LIST_NS, .ns_name = NO_NAME, .coll_name = NO_NAME};
+    survey_one(c, &op);
+    for (int i = 0; i < NS_NAMES; i++)
+        survey_one(c, &(struct op){.kind = OP_GET_NS, .ns_name = i, .coll_name = NO_NAME});
+    for (size_t i = 0; i < h->seen_count; i++) {
+        const struct seen s = h->seen[i];
+        op = (struct op){
+            .ns_name = s.ns_name, .coll_name = s.coll_name, .ns_id = s.ns_id, .coll_id = s.coll_id};
+        static const enum op_kind of_ns[] = {OP_GET_NS, OP_LIST_COLL, OP_COUNT};
+        static const enum op_kind of_coll[] = {OP_GET_COLL, OP_RESOLVE, OP_GET_SCHEMA, OP_ADMISSION,
+                                               OP_COUNT};
+        for (const enum op_kind *kind = s.coll_id == 0 ? of_ns : of_coll; *kind != OP_COUNT;
+             kind++) {
+            op.kind = *kind;
+            survey_one(c, &op);
+        }
+    }
+}
+
+static void run_survey(struct sim_process *process, void *arg)
+{
+    struct world *w = arg;
+    struct client c = {.w = w, .process = process};
+    c.arena = sf_arena_new((size_t)64 << 20);
+    history_collect(w->history);
+    survey_commands(&c);
+    survey_reads(&c);
+    sf_arena_destroy(c.arena);
+    w->reread = true;
+}
+
+/* The same calls at the node that rebuilt. */
+static void run_resurvey(struct sim_process *process, void *arg)
+{
+    struct world *w = arg;
+    struct client c = {.w = w, .process = process};
+    struct history *h = w->history;
+    size_t count = h->survey_count;
+    c.arena = sf_arena_new((size_t)64 << 20);
+    for (size_t i = 0; i < count; i++)
+        survey_one(&c, &h->calls[h->survey[i]].op);
+    sf_arena_destroy(c.arena);
+    w->reread = true;
+}
+
+static bool is_surveyed(struct sim *sim, void *ctx)
+{
+    const struct world *w = ctx;
+    (void)sim;
+    return w->reread;
+}
+
+/* What must be the same after a rebuild; the binding revision must not. */
+static void comparable(const struct asked *asked, struct sf_buf *out)
+{
+    sf_buf_clear(out);
+    sf_buf_append_str(out, sf_err_info(asked->err)->name);
+    if (asked->err != SF_OK)
+        return;
+    if (asked->op.kind == OP_RESOLVE) {
+        const SF_PB(ResolveCollectionNameBindingResponse) *resolve = (const void *)asked->response;
+        if (resolve->collection != NULL)
+            sf_pbjson_encode(&resolve->collection->base, out);
+        return;
+    }
+    if (asked->op.kind == OP_ADMISSION) {
+        SF_PB(CollectionAdmissionState)
+        state = *((const SF_PB(GetCollectionAdmissionStateResponse) *)asked->response)->state;
+        state.collection_name_binding_revision = 0;
+        sf_pbjson_encode(&state.base, out);
+        return;
+    }
+    sf_pbjson_encode(asked->response, out);
+}
+
+static void compare_surveys(struct history *h)
+{
+    struct sf_buf before = {0};
+    struct sf_buf after = {0};
+    char text[160];
+    size_t count = h->survey_count / 2;
+    for (size_t i = 0; i < count; i++) {
+        const struct asked *asked = &h->calls[h->survey[i]];
+        comparable(asked, &before);
+        comparable(&h->calls[h->survey[count + i]], &after);
+        if (!sf_view_equal(sf_buf_view(&before), sf_buf_view(&after)))
+            sim_violation(h->w->sim, "%s was answered %.*s, after a rebuild %.*s",
+                          op_text(&asked->op, text), (int)before.len, (const char *)before.data,
+                          (int)after.len, (const char *)after.data);
+    }
+    sf_buf_fini(&before);
+    sf_buf_fini(&after);
+}
+
+static void survey(struct world *w, struct sim_process *clients,
+                   void (*run)(struct sim_process *process, void *arg), const char *what)
+{
+    w->reread = false;
+    sim_spawn(clients, run, w);
+    sim_run_until(w->sim, is_surveyed, w, 300000, what);
+}
+
+/* ---- scenarios ---------------------------------------------------------------------------- */
+
+static void finish(struct world *w, struct sim_process *clients)
+{
+    const struct sim_service rebuild = {.start = ccs_start_rebuilding, .stop = ccs_stop, .ctx = w};
+    struct history *h = w->history;
+    struct sf_buf before = {0};
+    struct sf_buf after = {0};
+    h->survey = sf_calloc(MAX_CALLS, sizeof(*h->survey));
+    survey(w, clients, run_survey, "every key is answered again");
+    check_settled(w);
+    check_dump_rows(w->sql, &before);
+    w->rebuilder = sim_node_new(w->sim, "rebuild", &rebuild);
+    survey(w, clients, run_resurvey, "every key is answered after a rebuild");
+    check_dump_rows(w->rebuilt, &after);
+    history_collect(h);
+    model_run(h);
+    judge_calls(h);
+    compare_surveys(h);
+    check_same_text(w, "rows", &before, &after);
+    sim_trace(w->sim, "%zu calls, %zu commands", h->call_count, h->command_count);
+    free(h->survey);
+    sf_buf_fini(&before);
+    sf_buf_fini(&after);
+    world_destroy(w);
+}
+
+void ccs_lineage_run(struct sim *sim)
+{
+    struct sim_options options = sim_default_options();
+    struct world *w = world_new(sim, &options);
+    struct client clients[CLIENTS];
+    w->history = history_new(w);
+    w->nodes[0] = sim_node_new(sim, "a", &w->service);
+    w->nodes[1] = sim_node_new(sim, "b", &w->service);
+    struct sim_process *process = sim_process_new(sim, "clients");
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        clients[i] = (struct client){.w = w, .id = i};
+        sim_spawn(process, run_client, &clients[i]);
+    }
+    sim_run_for(sim, 8000);
+    sim_settle(sim);
+    sim_node_kill(w->nodes[0]);
+    sim_run_until(sim, all_done, w, 300000, "every call is answered");
+    finish(w, process);
+}
