@@ -6,9 +6,9 @@
  * section 2: segments order the commands, the outcome object commits one, takeover records fence
  * owners.
  *
- * Threads: mutations and most reads run on serial lanes of the scheduler.
- * GetCollectionAdmissionState is answered on the caller's thread when its collection is in memory;
- * on a store that is not held exclusively it first waits for a look at the owner epoch.
+ * Threads: reads are answered on the caller's thread as far as memory holds the facts; mutations,
+ * lists and misses run on lanes of the scheduler. On a store that is not held exclusively a read
+ * first waits for a look at the owner epoch.
  */
 #ifndef SF_CATALOG_CATALOG_H
 #define SF_CATALOG_CATALOG_H
@@ -22,21 +22,32 @@
 
 struct sf_catalog;
 
+/* Follows requests over their lanes (note section 3.1): tests and tools. */
+struct sf_catalog_trace {
+    /* A request (its method, or a command's kind) goes on on the lane of this kind
+     * ("namespace-name", "namespace-id", "collection-name", "collection-id") and key. Any thread;
+     * short. */
+    void (*lane)(struct sf_catalog_trace *trace, const char *request, const char *lane,
+                 uint64_t key);
+};
+
 /* Everything the service gets from outside; all borrowed until sf_catalog_close returned. */
 struct sf_catalog_deps {
-    struct sf_store *store;       /* durable truth */
-    struct sf_sched *sched;       /* serial lanes: commands block here */
-    struct sf_loop *loop;         /* timers of retry pauses; NULL: retries do not pause */
-    struct sf_clock *clock;       /* *_unix_ms fields, token expiry */
-    struct sf_tso_source *tso;    /* stable ids, applied_ts */
-    struct sf_sql *sql;           /* projection, from sf_catalog_projection_open */
-    struct sf_keyring *keyring;   /* signs page tokens */
-    struct sf_attempts *attempts; /* ids of tries */
-    struct sf_metrics *metrics;   /* NULL = none */
-    const char *owner_id;         /* names this process in records, 1..128 scalars; copied */
-    uint32_t lane_shards;         /* at the store's first start only: 1..1024, 0 = 64 */
-    uint32_t max_result_window;   /* default of effective_max_result_window, 0 = 10000 */
-    bool run_jobs;                /* background jobs run by themselves (`loop` is there) */
+    struct sf_store *store;         /* durable truth */
+    struct sf_sched *sched;         /* serial lanes: commands block here */
+    struct sf_loop *loop;           /* timers of retry pauses; NULL: retries do not pause */
+    struct sf_clock *clock;         /* *_unix_ms fields, token expiry */
+    struct sf_tso_source *tso;      /* stable ids, applied_ts */
+    struct sf_sql *sql;             /* projection, from sf_catalog_projection_open */
+    struct sf_keyring *keyring;     /* signs page tokens */
+    struct sf_attempts *attempts;   /* ids of tries */
+    struct sf_metrics *metrics;     /* NULL = none */
+    const char *owner_id;           /* names this process in records, 1..128 scalars; copied */
+    uint32_t lane_shards;           /* at the store's first start only: 1..1024, 0 = 64 */
+    size_t cache_bytes;             /* of facts in memory, 1 MiB to 1 TiB, 0 = 64 MiB */
+    uint32_t max_result_window;     /* default of effective_max_result_window, 0 = 10000 */
+    struct sf_catalog_trace *trace; /* NULL in production */
+    bool run_jobs;                  /* background jobs run by themselves (`loop` is there) */
 };
 
 /* What `sfctl status` and health show. */
@@ -48,6 +59,12 @@ struct sf_catalog_stats {
     uint64_t groups_committed; /* segments appended by this process, takeover excluded */
     uint64_t attempts_aborted; /* settled by an abort marker of this process */
     uint64_t recovered;        /* commands that the start finished */
+    uint64_t cache_hits;       /* facts that reads found in memory */
+    uint64_t cache_misses;     /* facts that were read from the projection */
+    uint64_t cache_waits;      /* reads that waited for the miss of another */
+    uint64_t cache_evictions;  /* facts that left memory for room */
+    uint64_t cache_entries;    /* facts in memory */
+    uint64_t cache_bytes;      /* their size */
     uint64_t open_ms;          /* how long sf_catalog_open took */
     uint32_t lane_shards;      /* of the store */
     bool rebuilt;              /* the start rebuilt a lost projection */
@@ -83,6 +100,9 @@ void sf_catalog_drain(struct sf_catalog *catalog);
 
 /* Drains, waits until no request is under way (plain thread: `sched` NULL), frees. NULL is fine. */
 void sf_catalog_close(struct sf_catalog *catalog, struct sf_sched *sched);
+
+/* Forgets what memory holds of the projection; no answer changes by it. Any thread. */
+void sf_catalog_flush(struct sf_catalog *catalog);
 
 /* A snapshot of the counters. Any thread. */
 void sf_catalog_stats(struct sf_catalog *catalog, struct sf_catalog_stats *out_stats);

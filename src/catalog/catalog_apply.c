@@ -41,18 +41,38 @@ static uint64_t lane_of(const struct sf_catalog_command *command, enum sf_catalo
     return key;
 }
 
-uint64_t sf_catalog_collection_lane(uint64_t namespace_id, uint64_t collection_id)
+uint64_t sf_catalog_lane_key(enum sf_catalog_lane lane, uint64_t namespace_id,
+                             uint64_t collection_id, struct sf_view name)
 {
     struct sf_keyhash kh;
     uint8_t digest[SF_SHA256_BYTES];
     uint64_t key;
     sf_keyhash_init(&kh, "sf/ccs/lane/1");
-    sf_keyhash_u64(&kh, SF_CATALOG_LANE_COLLECTION_ID);
-    sf_keyhash_u64(&kh, namespace_id);
-    sf_keyhash_u64(&kh, collection_id);
+    sf_keyhash_u64(&kh, (uint64_t)lane);
+    if (lane != SF_CATALOG_LANE_NAMESPACE_NAME)
+        sf_keyhash_u64(&kh, namespace_id);
+    if (lane == SF_CATALOG_LANE_COLLECTION_ID)
+        sf_keyhash_u64(&kh, collection_id);
+    if (lane == SF_CATALOG_LANE_NAMESPACE_NAME || lane == SF_CATALOG_LANE_COLLECTION_NAME)
+        sf_keyhash_bytes(&kh, name);
     sf_keyhash_finish(&kh, digest);
     memcpy(&key, digest, sizeof(key));
     return key;
+}
+
+uint64_t sf_catalog_collection_lane(uint64_t namespace_id, uint64_t collection_id)
+{
+    return sf_catalog_lane_key(SF_CATALOG_LANE_COLLECTION_ID, namespace_id, collection_id,
+                               (struct sf_view){0});
+}
+
+const char *sf_catalog_lane_name(enum sf_catalog_lane lane)
+{
+    static const char *const names[] = {[SF_CATALOG_LANE_NAMESPACE_NAME] = "namespace-name",
+                                        [SF_CATALOG_LANE_NAMESPACE_ID] = "namespace-id",
+                                        [SF_CATALOG_LANE_COLLECTION_NAME] = "collection-name",
+                                        [SF_CATALOG_LANE_COLLECTION_ID] = "collection-id"};
+    return names[lane];
 }
 
 static uint32_t shard_of(const struct sf_catalog *catalog, struct sf_keyhash *kh)
@@ -213,8 +233,8 @@ static enum sf_err load(struct sf_catalog_command *command, bool *out_pivot)
     if (err == SF_OK)
         err = sf_catalog_sql_look(catalog, conn, &command->diag);
     if (err == SF_OK)
-        err = sf_catalog_sql_replay(conn, command->command_identity, command->scratch,
-                                    &command->diag, &command->rows.replay);
+        err = sf_catalog_state_record(catalog, conn, command->command_identity, command->scratch,
+                                      &command->diag, &command->rows.replay);
     if (err == SF_OK && (command->rows.replay == NULL || command->ops->replay != NULL))
         err = command->ops->load(command, conn, out_pivot);
     sf_sql_rollback(conn);
@@ -379,10 +399,13 @@ static void command_run(struct sf_task *task);
 /* Queues the command on `lane`; false when the pool is full or draining (diag set). */
 static bool queue(struct sf_catalog_command *command, enum sf_catalog_lane lane)
 {
+    uint64_t key = lane_of(command, lane);
+    struct sf_catalog_trace *trace = command->catalog->deps.trace;
     command->lane = lane;
     command->task.run = command_run;
-    enum sf_err err =
-        sf_sched_submit(command->catalog->deps.sched, lane_of(command, lane), &command->task);
+    if (trace != NULL)
+        trace->lane(trace, command->ops->kind_name, sf_catalog_lane_name(lane), key);
+    enum sf_err err = sf_sched_submit(command->catalog->deps.sched, key, &command->task);
     if (err == SF_OK)
         return true;
     if (err == SF_ERR_FULL) {

@@ -490,10 +490,7 @@ static void refresh_cache(struct group *group, const struct member *member)
         outcome->replay_classification == SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL))
         sf_catalog_adopt_mark(catalog, scope->namespace_id, scope->collection_id,
                               outcome->schema_version);
-    if (scope->collection_id != 0)
-        sf_catalog_state_forget(catalog, scope->namespace_id, scope->collection_id);
-    if (outcome->collection_name_binding_revision != 0)
-        sf_catalog_state_binding(catalog, scope->namespace_id);
+    sf_catalog_state_committed(catalog, outcome, &member->command->rows);
 }
 
 /* Shows the group; a transaction that fails is run again command by command, until all rows stand

@@ -2,8 +2,8 @@
  * Shared inside src/catalog. Files: _rules and _schema decide (pure), _store names and codes
  * durable objects, _put brings one put to an end, _group appends and commits, _apply runs a
  * command, _plan says what each mutation does, _sql and _project are the projection, _converge the
- * convergence block and statistics base, _state the memory, _read and _page the reads, _recover the
- * start, _service the RPCs.
+ * convergence block and statistics base, _state the memory, _cache what it is made of, _read,
+ * _fact, _list and _page the reads, _recover the start, _service the RPCs.
  */
 #ifndef SF_CATALOG_PRIV_H
 #define SF_CATALOG_PRIV_H
@@ -39,7 +39,6 @@
 #define SF_CATALOG_PAUSE_MIN_MS  5  /* first pause between tries; doubles */
 #define SF_CATALOG_PAUSE_MAX_MS  1000
 #define SF_CATALOG_BOUNDARY_MS   60000 /* age of the last look at the boundary */
-#define SF_CATALOG_ADMISSIONS    65536 /* collections held in memory; then all are forgotten */
 
 /* ------------------------------------------------------------------------------------------
  * Puts
@@ -120,6 +119,8 @@ enum sf_catalog_commit {
 
 struct sf_catalog_mutation;
 struct sf_catalog_gates;
+struct sf_catalog_cache;
+struct sf_catalog_waiter;
 
 /* Who waits for an intent of the catalog's own (no call): sf_catalog_intend. */
 struct sf_catalog_wait {
@@ -198,19 +199,6 @@ extern const struct sf_catalog_mutation sf_catalog_put_schema;
  * The catalog
  * ------------------------------------------------------------------------------------------ */
 
-/* One collection's admission facts in memory. */
-struct sf_catalog_admission {
-    struct sf_arena *arena;                  /* owns the message */
-    SF_PB(CollectionAdmissionState) * state; /* binding revision not filled in */
-};
-
-/* Requests that wait for one look at the owner epoch (non-exclusive stores). */
-struct sf_catalog_look {
-    struct sf_call *call;            /* to answer */
-    const ProtobufCMessage *request; /* valid as long as the call */
-    struct sf_catalog_look *next;    /* queue */
-};
-
 struct sf_catalog {
     /* immutable after the open */
     struct sf_catalog_deps deps;
@@ -219,6 +207,7 @@ struct sf_catalog {
     uint32_t max_result_window; /* default */
     uint64_t owner_epoch;       /* of every shard: slot of the takeover record */
     struct sf_service services[SF_CATALOG_SERVICE_COUNT];
+    struct sf_catalog_cache *cache;      /* facts that reads answer from */
     struct sf_catalog_jobs *jobs;        /* background work */
     struct sf_catalog_gate_table *gates; /* locks across lanes */
     struct sf_metric *metric_commands;   /* NULL = none */
@@ -248,15 +237,11 @@ struct sf_catalog {
     bool group_led;                                     /* somebody leads */
     /* under state_mu */
     pthread_mutex_t state_mu;
-    uint64_t state_version;    /* counts commits that change cached facts */
-    struct sf_map *admissions; /* (namespace, collection) -> struct sf_catalog_admission */
-    struct sf_map *bindings;   /* namespace -> uint64_t binding revision */
-    struct sf_map *adopted;    /* (namespace, collection) -> version adopted, uint64_t */
-    struct sf_catalog_look *look_head, *look_tail;
-    bool look_running;     /* a look task is queued and has not begun */
-    uint64_t in_flight;    /* requests between arrival and answer */
-    bool idle_wanted;      /* the close waits on `idle` */
-    struct sf_waiter idle; /* opened when in_flight became 0 */
+    struct sf_catalog_waiter *look_head, *look_tail; /* readings that wait for one look */
+    bool look_running;                               /* a look task is queued and has not begun */
+    uint64_t in_flight;                              /* requests between arrival and answer */
+    bool idle_wanted;                                /* the close waits on `idle` */
+    struct sf_waiter idle;                           /* opened when in_flight became 0 */
 };
 
 /* catalog_state.c -------------------------------------------------------------------------- */
@@ -274,31 +259,32 @@ bool sf_catalog_ending(const struct sf_catalog *catalog);
 /* Pauses a worker task before try `tries` (1-based); jittered, doubling to a cap. */
 void sf_catalog_pause(struct sf_catalog *catalog, struct sf_sched *sched, unsigned tries);
 
-/* Version of the cached facts, to be read before a snapshot that fills the cache. */
-uint64_t sf_catalog_state_version(struct sf_catalog *catalog);
-
-/* Facts of a collection changed: forget them. */
+/* Facts of a collection changed: forget them. Like all of these, after the change stands and before
+ * anybody is told of it. */
 void sf_catalog_state_forget(struct sf_catalog *catalog, uint64_t namespace_id,
                              uint64_t collection_id);
 
-/* The namespace's binding revision changed: forget it. */
-void sf_catalog_state_binding(struct sf_catalog *catalog, uint64_t namespace_id);
+/* A collection name was bound or set free: forget it and the namespace's binding revision. */
+void sf_catalog_state_binding(struct sf_catalog *catalog, uint64_t namespace_id, const char *name);
 
-/* Keeps `admission` (taken over) unless facts changed since `version`. */
-void sf_catalog_state_keep(struct sf_catalog *catalog, uint64_t version,
-                           struct sf_catalog_admission *admission, uint64_t binding_revision);
+/* A namespace changed: forget it; `name` (NULL = as before) was bound or set free. */
+void sf_catalog_state_namespace(struct sf_catalog *catalog, uint64_t namespace_id,
+                                const char *name);
 
-/* Answers `call` from memory; false when the collection is not there. */
-bool sf_catalog_state_answer(struct sf_catalog *catalog, struct sf_call *call,
-                             const SF_PB(GetCollectionAdmissionStateRequest) * request);
+/* The replay row of a command is gone: forget its record. */
+void sf_catalog_state_command(struct sf_catalog *catalog, const char *command_identity);
 
-/* Answers with `state` and the binding revision, or "not modified". */
-void sf_catalog_admission_respond(struct sf_call *call,
-                                  const SF_PB(GetCollectionAdmissionStateRequest) * request,
-                                  const SF_PB(CollectionAdmissionState) * state,
-                                  uint64_t binding_revision);
+/* The record of a command, NULL = none: from memory once a repeat asked for it (a record never
+ * changes), else from the snapshot. Errors as sf_catalog_sql_replay. */
+enum sf_err sf_catalog_state_record(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                                    const char *command_identity, struct sf_arena *arena,
+                                    struct sf_diag *diag,
+                                    SF_PB(CommandOutcomeObject) * *out_record);
 
-void sf_catalog_admission_destroy(void *admission);
+/* Forgets what a committed command changed; `rows` are those that it was decided on. */
+void sf_catalog_state_committed(struct sf_catalog *catalog,
+                                const SF_PB(CommandOutcomeObject) * outcome,
+                                const struct sf_catalog_rows *rows);
 
 /* Active generation adopted under this owner's epoch, 0 = none; set after it stands. */
 uint64_t sf_catalog_adopted(struct sf_catalog *catalog, uint64_t namespace_id,
@@ -448,8 +434,13 @@ enum sf_err sf_catalog_intend(struct sf_catalog *catalog, const struct sf_catalo
                               const ProtobufCMessage *request, struct sf_arena *arena,
                               struct sf_diag *diag, struct sf_view *out_response);
 
-/* Key of a serial lane. */
+/* Keys of serial lanes: the name lanes take a name, the id lanes none. */
+uint64_t sf_catalog_lane_key(enum sf_catalog_lane lane, uint64_t namespace_id,
+                             uint64_t collection_id, struct sf_view name);
 uint64_t sf_catalog_collection_lane(uint64_t namespace_id, uint64_t collection_id);
+
+/* Name of a lane's kind. */
+const char *sf_catalog_lane_name(enum sf_catalog_lane lane);
 
 /* Shard of a namespace id, of a namespace name. */
 uint32_t sf_catalog_shard_of_id(const struct sf_catalog *catalog, uint64_t namespace_id);
@@ -634,12 +625,9 @@ enum sf_catalog_read_kind {
     SF_CATALOG_READ_ADMISSION,
     SF_CATALOG_READ_SIGNAL
 };
+/* Answers a read, from memory if possible, or starts it: takes `call`. */
 void sf_catalog_read_start(struct sf_catalog *catalog, enum sf_catalog_read_kind kind,
                            struct sf_call *call, const ProtobufCMessage *request);
-
-/* GetCollectionAdmissionState: from memory if possible. */
-void sf_catalog_admission_start(struct sf_catalog *catalog, struct sf_call *call,
-                                const SF_PB(GetCollectionAdmissionStateRequest) * request);
 
 /* catalog_page.c --------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
  * (malformed input, caller kind) and hands it to a lane; it never blocks. Also here: construction,
  * drain and close. Methods that this build does not serve have no entry in the tables.
  */
+#include "catalog/catalog_cache.h"
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_rules.h"
@@ -159,10 +160,8 @@ static void get_admission(void *self, struct sf_call *call, const ProtobufCMessa
         (const SF_PB(GetCollectionAdmissionStateRequest) *)request;
     struct sf_diag *diag = sf_call_diag(call);
     sf_diag_init(diag);
-    if (sf_catalog_ref_check(get->collection, diag) == SF_OK)
-        sf_catalog_admission_start(self, call, get);
-    else
-        sf_catalog_refuse(call, diag);
+    go_on(self, SF_CATALOG_READ_ADMISSION, call, request,
+          sf_catalog_ref_check(get->collection, diag));
 }
 
 static void report_signal(void *self, struct sf_call *call, const ProtobufCMessage *request)
@@ -263,9 +262,7 @@ static void register_metrics(struct sf_catalog *catalog)
 
 static void destroy(struct sf_catalog *catalog)
 {
-    sf_map_destroy(catalog->admissions, sf_catalog_admission_destroy);
-    sf_map_destroy(catalog->bindings, free);
-    sf_map_destroy(catalog->adopted, free);
+    sf_catalog_cache_destroy(catalog->cache);
     sf_catalog_gate_table_destroy(catalog->gates);
     pthread_mutex_destroy(&catalog->group_mu);
     pthread_mutex_destroy(&catalog->state_mu);
@@ -279,6 +276,9 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
     sf_diag_init(diag);
     if (deps->lane_shards > 1024)
         return sf_diag_set(diag, SF_ERR_CONFIG, "lane_shards is 1..1024");
+    if (deps->cache_bytes != 0 && (deps->cache_bytes < SF_CATALOG_CACHE_BYTES_MIN ||
+                                   deps->cache_bytes > SF_CATALOG_CACHE_BYTES_MAX))
+        return sf_diag_set(diag, SF_ERR_CONFIG, "the catalog's cache takes 1 MiB to 1 TiB");
     struct sf_catalog *catalog = sf_calloc(1, sizeof(*catalog));
     catalog->deps = *deps;
     catalog->owner_id = sf_strdup(deps->owner_id == NULL ? "ccs" : deps->owner_id);
@@ -286,9 +286,8 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
         deps->max_result_window == 0 ? DEFAULT_RESULT_WINDOW : deps->max_result_window;
     pthread_mutex_init(&catalog->group_mu, NULL);
     pthread_mutex_init(&catalog->state_mu, NULL);
-    catalog->admissions = sf_map_new();
-    catalog->bindings = sf_map_new();
-    catalog->adopted = sf_map_new();
+    catalog->cache = sf_catalog_cache_new(
+        deps->cache_bytes == 0 ? SF_CATALOG_CACHE_BYTES : deps->cache_bytes, deps->metrics);
     catalog->gates = sf_catalog_gate_table_new();
     catalog->services[0] = (struct sf_service){
         .full_name = "searchfabric.v1.CatalogControlService",
@@ -345,7 +344,15 @@ void sf_catalog_close(struct sf_catalog *catalog, struct sf_sched *sched)
 
 void sf_catalog_stats(struct sf_catalog *catalog, struct sf_catalog_stats *out_stats)
 {
+    struct sf_catalog_cache_stats cache;
+    sf_catalog_cache_stats(catalog->cache, &cache);
     *out_stats = (struct sf_catalog_stats){
+        .cache_hits = cache.hits,
+        .cache_misses = cache.misses,
+        .cache_waits = cache.waits,
+        .cache_evictions = cache.evictions,
+        .cache_entries = cache.entries,
+        .cache_bytes = cache.bytes,
         .owner_epoch = catalog->owner_epoch,
         .newest_segment = atomic_load(&catalog->newest_segment),
         .watermark = atomic_load(&catalog->watermark),

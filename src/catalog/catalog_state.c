@@ -1,24 +1,12 @@
 /*
- * Model: memory of the catalog holds nothing that decides a mutation. It holds admission facts of
- * collections for the hot path (disposable: any entry may be forgotten at any time), the binding
- * revision of their namespaces, and which generations were adopted under this owner's epoch.
- * Freshness: a commit raises `state_version` and forgets what it changed after its transaction and
- * before its answer; whoever fills the cache read the version before its snapshot and keeps nothing
- * when it moved. All maps are under state_mu.
+ * Model: requests are counted in and out; a deposed or draining catalog lets none in. Memory of the
+ * catalog holds nothing that decides a mutation: facts that reads answer from, which generations
+ * were adopted under this owner's epoch, and records of repeats, all in one bounded cache
+ * (catalog_cache.h). A commit forgets what it changed after its transaction and before its answer;
+ * of a binding first the name, then the revision, so that no old mapping is read under a new one.
  */
+#include "catalog/catalog_cache.h"
 #include "catalog/catalog_priv.h"
-
-#include <stdlib.h>
-
-struct collection_key {
-    uint64_t namespace_id;
-    uint64_t collection_id;
-};
-
-static struct sf_view key_view(const struct collection_key *key)
-{
-    return sf_view_bytes(key, sizeof(*key));
-}
 
 bool sf_catalog_enter(struct sf_catalog *catalog, bool mutation, struct sf_diag *diag)
 {
@@ -104,137 +92,136 @@ void sf_catalog_pause(struct sf_catalog *catalog, struct sf_sched *sched, unsign
     sf_waiter_fini(&pause.waiter);
 }
 
-uint64_t sf_catalog_state_version(struct sf_catalog *catalog)
-{
-    pthread_mutex_lock(&catalog->state_mu);
-    uint64_t version = catalog->state_version;
-    pthread_mutex_unlock(&catalog->state_mu);
-    return version;
-}
+/* ---- what memory holds -------------------------------------------------------------------- */
 
-void sf_catalog_admission_destroy(void *admission)
+static void forget(struct sf_catalog *catalog, enum sf_catalog_fact fact, uint64_t namespace_id,
+                   uint64_t collection_id, const char *text)
 {
-    struct sf_catalog_admission *entry = admission;
-    if (entry == NULL)
-        return;
-    sf_arena_destroy(entry->arena);
-    free(entry);
+    struct sf_catalog_cache_key key = {.fact = fact,
+                                       .namespace_id = namespace_id,
+                                       .collection_id = collection_id,
+                                       .text = sf_view_str(text)};
+    sf_catalog_cache_forget(catalog->cache, &key);
 }
 
 void sf_catalog_state_forget(struct sf_catalog *catalog, uint64_t namespace_id,
                              uint64_t collection_id)
 {
-    struct collection_key key = {namespace_id, collection_id};
-    pthread_mutex_lock(&catalog->state_mu);
-    catalog->state_version++;
-    sf_catalog_admission_destroy(sf_map_del(catalog->admissions, key_view(&key)));
-    pthread_mutex_unlock(&catalog->state_mu);
+    static const enum sf_catalog_fact facts[] = {SF_CATALOG_FACT_COLLECTION, SF_CATALOG_FACT_SCHEMA,
+                                                 SF_CATALOG_FACT_SYNC, SF_CATALOG_FACT_ADMISSION};
+    for (size_t i = 0; i < SF_ARRAY_LEN(facts); i++)
+        forget(catalog, facts[i], namespace_id, collection_id, "");
 }
 
-static void set_binding_locked(struct sf_catalog *catalog, uint64_t namespace_id, uint64_t revision)
+void sf_catalog_state_binding(struct sf_catalog *catalog, uint64_t namespace_id, const char *name)
 {
-    uint64_t *slot = sf_map_get(catalog->bindings, sf_map_key_u64(&namespace_id));
-    if (slot == NULL) {
-        slot = sf_malloc(sizeof(*slot));
-        sf_map_put(catalog->bindings, sf_map_key_u64(&namespace_id), slot);
-        *slot = revision;
-    } else if (revision > *slot) {
-        *slot = revision;
-    }
+    forget(catalog, SF_CATALOG_FACT_COLLECTION_NAME, namespace_id, 0, name);
+    forget(catalog, SF_CATALOG_FACT_BINDING, namespace_id, 0, "");
 }
 
-void sf_catalog_state_binding(struct sf_catalog *catalog, uint64_t namespace_id)
+void sf_catalog_state_namespace(struct sf_catalog *catalog, uint64_t namespace_id, const char *name)
 {
-    pthread_mutex_lock(&catalog->state_mu);
-    catalog->state_version++;
-    free(sf_map_del(catalog->bindings, sf_map_key_u64(&namespace_id)));
-    pthread_mutex_unlock(&catalog->state_mu);
+    if (name != NULL)
+        forget(catalog, SF_CATALOG_FACT_NAMESPACE_NAME, 0, 0, name);
+    forget(catalog, SF_CATALOG_FACT_NAMESPACE, namespace_id, 0, "");
+    forget(catalog, SF_CATALOG_FACT_BINDING, namespace_id, 0, "");
 }
 
-void sf_catalog_state_keep(struct sf_catalog *catalog, uint64_t version,
-                           struct sf_catalog_admission *admission, uint64_t binding_revision)
+void sf_catalog_state_command(struct sf_catalog *catalog, const char *command_identity)
 {
-    const SF_PB(CollectionRef) *ref = admission->state->collection;
-    struct collection_key key = {ref->namespace_id, ref->collection_id};
-    pthread_mutex_lock(&catalog->state_mu);
-    if (catalog->state_version == version) {
-        if (sf_map_count(catalog->admissions) >= SF_CATALOG_ADMISSIONS) {
-            sf_map_clear(catalog->admissions, sf_catalog_admission_destroy);
-            sf_map_clear(catalog->bindings, free);
-        }
-        set_binding_locked(catalog, ref->namespace_id, binding_revision);
-        admission = sf_map_put(catalog->admissions, key_view(&key), admission);
-    }
-    pthread_mutex_unlock(&catalog->state_mu);
-    sf_catalog_admission_destroy(admission);
+    forget(catalog, SF_CATALOG_FACT_COMMAND, 0, 0, command_identity);
 }
 
-void sf_catalog_admission_respond(struct sf_call *call,
-                                  const SF_PB(GetCollectionAdmissionStateRequest) * request,
-                                  const SF_PB(CollectionAdmissionState) * state,
-                                  uint64_t binding_revision)
+static struct sf_catalog_cache_key record_key(const char *command_identity)
 {
-    SF_PB(GetCollectionAdmissionStateResponse) response;
-    searchfabric__v1__get_collection_admission_state_response__init(&response);
-    SF_PB(AdmissionStateNotModified) same;
-    searchfabric__v1__admission_state_not_modified__init(&same);
-    SF_PB(CollectionAdmissionState) full = *state;
-    bool known = request->_known_descriptor_etag_case != 0 &&
-                 request->_known_collection_name_binding_revision_case != 0 &&
-                 request->known_collection_name_binding_revision == binding_revision &&
-                 strcmp(request->known_descriptor_etag, state->descriptor_etag) == 0;
-    if (known) {
-        response.result_case =
-            SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_RESPONSE__RESULT_NOT_MODIFIED;
-        response.not_modified = &same;
+    return (struct sf_catalog_cache_key){.fact = SF_CATALOG_FACT_COMMAND,
+                                         .text = sf_view_str(command_identity)};
+}
+
+enum sf_err sf_catalog_state_record(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                                    const char *command_identity, struct sf_arena *arena,
+                                    struct sf_diag *diag, SF_PB(CommandOutcomeObject) * *out_record)
+{
+    struct sf_catalog_cache_key key = record_key(command_identity);
+    struct sf_catalog_value *value = sf_catalog_cache_get(catalog->cache, &key);
+    ProtobufCMessage *message = NULL;
+    enum sf_err err;
+    if (value != NULL) {
+        err = sf_pb_unpack(&searchfabric__v1__command_outcome_object__descriptor,
+                           sf_view_bytes(value->bytes, value->len), arena, diag, &message);
+        *out_record = (SF_PB(CommandOutcomeObject) *)message;
     } else {
-        full.collection_name_binding_revision = binding_revision;
-        response.result_case =
-            SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_RESPONSE__RESULT_STATE;
-        response.state = &full;
+        err = sf_catalog_sql_replay(conn, command_identity, arena, diag, out_record);
     }
-    sf_call_respond(call, &response.base);
+    if (value == NULL && err == SF_OK && *out_record != NULL) {
+        value = sf_catalog_value_new(0, protobuf_c_message_get_packed_size(&(*out_record)->base));
+        (void)protobuf_c_message_pack(&(*out_record)->base, value->bytes);
+        sf_catalog_cache_put(catalog->cache, &key, value);
+    }
+    sf_catalog_value_drop(value);
+    return err;
 }
 
-bool sf_catalog_state_answer(struct sf_catalog *catalog, struct sf_call *call,
-                             const SF_PB(GetCollectionAdmissionStateRequest) * request)
+/* A name that the record or the rows say, NULL = none does. */
+static const char *known_name(const char *recorded, const char *of_row)
 {
-    struct collection_key key = {request->collection->namespace_id,
-                                 request->collection->collection_id};
-    bool found = false;
-    pthread_mutex_lock(&catalog->state_mu);
-    const struct sf_catalog_admission *entry = sf_map_get(catalog->admissions, key_view(&key));
-    const uint64_t *binding = sf_map_get(catalog->bindings, sf_map_key_u64(&key.namespace_id));
-    if (entry != NULL && binding != NULL) {
-        found = true;
-        sf_catalog_admission_respond(call, request, entry->state, *binding);
+    return recorded[0] != '\0' ? recorded : of_row;
+}
+
+void sf_catalog_state_committed(struct sf_catalog *catalog,
+                                const SF_PB(CommandOutcomeObject) * outcome,
+                                const struct sf_catalog_rows *rows)
+{
+    const SF_PB(CommandScope) *scope = outcome->scope;
+    if (scope->collection_id == 0 && scope->collection_name[0] == '\0') {
+        const char *name =
+            known_name(scope->namespace_name, rows->ns == NULL ? NULL : rows->ns->namespace_name);
+        if (name == NULL)
+            sf_catalog_cache_flush(catalog->cache);
+        sf_catalog_state_namespace(catalog, scope->namespace_id, name);
+        return;
     }
-    pthread_mutex_unlock(&catalog->state_mu);
-    return found;
+    sf_catalog_state_forget(catalog, scope->namespace_id, scope->collection_id);
+    if (outcome->collection_name_binding_revision == 0)
+        return;
+    const char *name =
+        known_name(scope->collection_name,
+                   rows->collection == NULL ? NULL : rows->collection->collection_name);
+    if (name != NULL)
+        sf_catalog_state_binding(catalog, scope->namespace_id, name);
+    else
+        sf_catalog_cache_flush(catalog->cache);
+}
+
+void sf_catalog_flush(struct sf_catalog *catalog)
+{
+    sf_catalog_cache_flush(catalog->cache);
+}
+
+static struct sf_catalog_cache_key adopted_key(uint64_t namespace_id, uint64_t collection_id)
+{
+    return (struct sf_catalog_cache_key){.fact = SF_CATALOG_FACT_ADOPTED,
+                                         .namespace_id = namespace_id,
+                                         .collection_id = collection_id};
 }
 
 uint64_t sf_catalog_adopted(struct sf_catalog *catalog, uint64_t namespace_id,
                             uint64_t collection_id)
 {
-    struct collection_key key = {namespace_id, collection_id};
-    pthread_mutex_lock(&catalog->state_mu);
-    const uint64_t *version = sf_map_get(catalog->adopted, key_view(&key));
-    uint64_t value = version == NULL ? 0 : *version;
-    pthread_mutex_unlock(&catalog->state_mu);
-    return value;
+    struct sf_catalog_cache_key key = adopted_key(namespace_id, collection_id);
+    struct sf_catalog_value *value = sf_catalog_cache_get(catalog->cache, &key);
+    uint64_t version = value == NULL ? 0 : value->number;
+    sf_catalog_value_drop(value);
+    return version;
 }
 
 void sf_catalog_adopt_mark(struct sf_catalog *catalog, uint64_t namespace_id,
                            uint64_t collection_id, uint64_t version)
 {
-    struct collection_key key = {namespace_id, collection_id};
-    uint64_t *value = sf_malloc(sizeof(*value));
-    *value = version;
-    pthread_mutex_lock(&catalog->state_mu);
-    if (sf_map_count(catalog->adopted) >= SF_CATALOG_ADMISSIONS)
-        sf_map_clear(catalog->adopted, free);
-    free(sf_map_put(catalog->adopted, key_view(&key), value));
-    pthread_mutex_unlock(&catalog->state_mu);
+    struct sf_catalog_cache_key key = adopted_key(namespace_id, collection_id);
+    struct sf_catalog_value *value = sf_catalog_value_new(version, 0);
+    sf_catalog_cache_put(catalog->cache, &key, value);
+    sf_catalog_value_drop(value);
 }
 
 void sf_catalog_refuse(struct sf_call *call, struct sf_diag *diag)

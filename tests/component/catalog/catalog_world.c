@@ -126,7 +126,8 @@ enum sf_err world_open(struct world *w)
                                    .keyring = w->keyring,
                                    .attempts = &w->attempts,
                                    .owner_id = "test",
-                                   .lane_shards = w->lane_shards};
+                                   .lane_shards = w->lane_shards,
+                                   .trace = w->trace};
     enum sf_err err = sf_catalog_open(&deps, NULL, &w->diag, &w->catalog);
     if (err != SF_OK)
         return err;

@@ -42,10 +42,11 @@ struct world {
     struct sf_keyring *keyring;
     struct sf_attempts attempts;
     struct sf_catalog *catalog;
-    struct sf_channel *channel; /* as "loopback" */
-    struct sf_arena *arena;     /* requests and responses of the test */
-    struct sf_diag diag;        /* of the last call */
-    uint32_t lane_shards;       /* for the first start */
+    struct sf_channel *channel;     /* as "loopback" */
+    struct sf_arena *arena;         /* requests and responses of the test */
+    struct sf_diag diag;            /* of the last call */
+    uint32_t lane_shards;           /* for the first start */
+    struct sf_catalog_trace *trace; /* of the next open; NULL = none */
 };
 
 /* A started world; `exclusive` as struct sf_store says. */

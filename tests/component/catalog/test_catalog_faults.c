@@ -24,11 +24,14 @@ static int teardown(void **state)
     return 0;
 }
 
+/* Changes rows behind the catalog's back. */
 static void execute(struct world *w, const char *sql)
 {
     struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
     assert_int_equal(sf_sql_exec(conn, sql, &w->diag), SF_OK);
     sf_sql_release(conn);
+    if (w->catalog != NULL)
+        sf_catalog_flush(w->catalog);
 }
 
 /* ---- crash points ------------------------------------------------------------------------- */
