@@ -287,6 +287,8 @@ struct asked *perform(struct client *c, struct sim_node *node, const struct op *
         struct sim_node *at = node != NULL ? node : w->nodes[sf_rng_below(sim_rng(w->sim), 2)];
         asked->start_ms = sim_now_ms(w->sim);
         asked->start_seq = ++h->seq;
+        if (asked->first_seq == 0)
+            asked->first_seq = asked->start_seq;
         enum sf_err err =
             call_node(w, c->process, at, op_method(op->kind), request, c->arena, &diag, &response);
         if (!is_no_answer(err, &diag)) {

@@ -61,6 +61,7 @@ struct op {
 /* A call and its last try. */
 struct asked {
     struct op op;
+    uint64_t first_seq;               /* when the first try began */
     uint64_t start_seq;               /* when the last try began; 0 = it never ran */
     uint64_t end_seq;                 /* when it was answered; 0 = not (yet) */
     uint64_t end_slot;                /* newest segment then */
@@ -187,12 +188,21 @@ const struct coll_state *model_coll(const struct state *s, uint64_t ns_id, uint6
 const struct coll_state *model_coll_named(const struct state *s, uint64_t ns_id, int name);
 uint64_t option_of(const SF_PB(DescriptorOptions) * options);
 
-/* ccs_work.c: one random step of a client; `draw_op` alone says what it would ask. */
+/* ccs_work.c: one random step of a client. */
 void work_step(struct client *c);
 /* Notes the lineages that an answer names. */
 void work_learn(struct history *h, const struct asked *asked);
 
+/* How many revisions of a namespace's descriptor stand; orphans count too, so it is a guess. */
+uint64_t work_guess_revision(struct history *h, uint64_t ns_id);
+
+/* ccs_revive.c */
+void revive_names(struct client *c);
+
 /* ccs_judge.c: judges every call. */
 void judge_calls(struct history *h);
+
+/* ccs_binding.c: judges binding revisions. */
+void judge_bindings(struct history *h);
 
 #endif

@@ -94,6 +94,7 @@ static void run_survey(struct sim_process *process, void *arg)
     struct world *w = arg;
     struct client c = {.w = w, .process = process};
     c.arena = sf_arena_new((size_t)64 << 20);
+    revive_names(&c);
     history_collect(w->history);
     survey_commands(&c);
     survey_reads(&c);
@@ -190,6 +191,7 @@ static void finish(struct world *w, struct sim_process *clients)
     history_collect(h);
     model_run(h);
     judge_calls(h);
+    judge_bindings(h);
     compare_surveys(h);
     check_same_text(w, "rows", &before, &after);
     sim_trace(w->sim, "%zu calls, %zu commands", h->call_count, h->command_count);
@@ -199,22 +201,66 @@ static void finish(struct world *w, struct sim_process *clients)
     world_destroy(w);
 }
 
-void ccs_lineage_run(struct sim *sim)
+/* Starts two contenders and their clients. */
+static struct sim_process *begin(struct world *w, struct client clients[CLIENTS])
 {
-    struct sim_options options = sim_default_options();
-    struct world *w = world_new(sim, &options);
-    struct client clients[CLIENTS];
     w->history = history_new(w);
-    w->nodes[0] = sim_node_new(sim, "a", &w->service);
-    w->nodes[1] = sim_node_new(sim, "b", &w->service);
-    struct sim_process *process = sim_process_new(sim, "clients");
+    w->nodes[0] = sim_node_new(w->sim, "a", &w->service);
+    w->nodes[1] = sim_node_new(w->sim, "b", &w->service);
+    struct sim_process *process = sim_process_new(w->sim, "clients");
     for (unsigned i = 0; i < CLIENTS; i++) {
         clients[i] = (struct client){.w = w, .id = i};
         sim_spawn(process, run_client, &clients[i]);
     }
-    sim_run_for(sim, 8000);
+    return process;
+}
+
+static void run_with(struct sim *sim, const struct sim_options *options, bool lose)
+{
+    struct client clients[CLIENTS];
+    struct world *w = world_new(sim, options);
+    struct sim_process *process = begin(w, clients);
+    sim_run_for(sim, 3000);
+    if (lose)
+        lose_projection(w, "DELETE FROM catalog_lane_shards;");
+    sim_run_for(sim, 2500);
+    if (lose)
+        lose_projection(w, "DELETE FROM catalog_lane_shards; DELETE FROM namespaces;"
+                           "DELETE FROM collections; DELETE FROM catalog_replay_index;"
+                           "DELETE FROM schema_generations;"
+                           "DELETE FROM namespace_name_epochs;"
+                           "DELETE FROM collection_name_epochs;"
+                           "DELETE FROM collection_statistics_heads;");
+    sim_run_for(sim, 2500);
     sim_settle(sim);
     sim_node_kill(w->nodes[0]);
     sim_run_until(sim, all_done, w, 300000, "every call is answered");
     finish(w, process);
 }
+
+static void run_lineage(struct sim *sim)
+{
+    struct sim_options options = sim_default_options();
+    run_with(sim, &options, false);
+}
+
+static void run_doubt(struct sim *sim)
+{
+    struct sim_options options = ccs_doubt_options();
+    run_with(sim, &options, false);
+}
+
+/* The projection is lost twice, the second time with its rows. */
+static void run_lost(struct sim *sim)
+{
+    struct sim_options options = sim_default_options();
+    options.max_restart_ms = 300;
+    run_with(sim, &options, true);
+}
+
+const struct sim_scenario ccs_lineages[] = {
+    {.name = "ccs_lineage", .area = "ccs", .run = run_lineage},
+    {.name = "ccs_lineage_doubt", .area = "ccs", .run = run_doubt},
+    {.name = "ccs_lineage_lost", .area = "ccs", .run = run_lost},
+};
+const size_t ccs_lineage_count = SF_ARRAY_LEN(ccs_lineages);

@@ -92,8 +92,7 @@ static bool repeat_schema(struct history *h, struct op *op)
     return false;
 }
 
-/* How many revisions of a namespace's descriptor stand; orphans count too, it is a guess. */
-static uint64_t guess_revision(struct history *h, uint64_t ns_id)
+uint64_t work_guess_revision(struct history *h, uint64_t ns_id)
 {
     struct sf_arena *arena = sf_arena_new((size_t)1 << 20);
     struct sf_buf key = {0};
@@ -142,7 +141,7 @@ static bool fill_transition(struct history *h, struct op *op)
     if (!scope_namespace(h, op))
         return false;
     op->target = targets[below(h, SF_ARRAY_LEN(targets))];
-    op->expected = (int64_t)guess_revision(h, op->ns_id) - (chance(h, 15) ? 1 : 0);
+    op->expected = (int64_t)work_guess_revision(h, op->ns_id) - (chance(h, 15) ? 1 : 0);
     return op->expected > 0;
 }
 

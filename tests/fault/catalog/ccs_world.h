@@ -16,11 +16,14 @@
 #include "fault/sim/sim.h"
 #include "rpc/channel.h"
 
-#define CLIENTS   3
-#define UPDATES   4
-#define MAX_KEYS  64
-#define PUBLIC    "/searchfabric.v1.CatalogControlService/"
-#define PRIVATE   "/searchfabric.v1.CatalogControlPrivateService/"
+#define CLIENTS  3
+#define UPDATES  4
+#define MAX_KEYS 64
+#define PUBLIC   "/searchfabric.v1.CatalogControlService/"
+#define PRIVATE  "/searchfabric.v1.CatalogControlPrivateService/"
+/* From a drop or a tombstone to the release of the name, in all runs. */
+#define CCS_GC_DELAY_MS 700
+
 #define TSO_START (UINT64_C(1767225600000) << 18)
 
 struct history;
@@ -143,10 +146,15 @@ void check_dump_rows(struct sf_sql *sql, struct sf_buf *out);
 void check_same_text(struct world *w, const char *what, const struct sf_buf *a,
                      const struct sf_buf *b);
 
+/* Takes rows out of the projection, with both contenders killed before it. */
+void lose_projection(struct world *w, const char *sql);
+
 /* ccs_lineage.c */
-void ccs_lineage_run(struct sim *sim);
+extern const struct sim_scenario ccs_lineages[];
+extern const size_t ccs_lineage_count;
 
 /* sim_ccs.c */
+struct sim_options ccs_doubt_options(void);
 struct world *world_new(struct sim *sim, const struct sim_options *options);
 void world_destroy(struct world *w);
 

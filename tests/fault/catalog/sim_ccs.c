@@ -118,8 +118,7 @@ static void run_with(struct sim *sim, const struct sim_options *options)
     world_destroy(w);
 }
 
-/* The projection is lost, whole or in part, while owners come and go. */
-static void lose_projection(struct world *w, const char *sql)
+void lose_projection(struct world *w, const char *sql)
 {
     struct sf_diag diag;
     sim_node_kill(w->nodes[0]);
@@ -131,6 +130,7 @@ static void lose_projection(struct world *w, const char *sql)
     sim_trace(w->sim, "projection lost: %s", sql);
 }
 
+/* The projection is lost, whole or in part, while owners come and go. */
 static void run_lost(struct sim *sim)
 {
     struct sim_options options = sim_default_options();
@@ -165,7 +165,7 @@ static void run_ccs(struct sim *sim)
 }
 
 /* Puts stay in doubt and land late, processes die and freeze all the time. */
-static void run_doubt(struct sim *sim)
+struct sim_options ccs_doubt_options(void)
 {
     struct sim_options options = sim_default_options();
     options.rates.lost_request = 150;
@@ -180,6 +180,12 @@ static void run_doubt(struct sim *sim)
     options.chaos.max_kills = 8;
     options.chaos.max_pauses = 8;
     options.max_restart_ms = 200;
+    return options;
+}
+
+static void run_doubt(struct sim *sim)
+{
+    struct sim_options options = ccs_doubt_options();
     run_with(sim, &options);
 }
 
@@ -190,13 +196,15 @@ int main(int argc, char **argv)
     struct sim_scenario scenarios[24] = {
         {.name = "ccs", .area = "ccs", .run = run_ccs, .proves = proves},
         {.name = "ccs_doubt", .area = "ccs", .run = run_doubt},
-        {.name = "ccs_lost", .area = "ccs", .run = run_lost},
-        {.name = "ccs_lineage", .area = "ccs", .run = ccs_lineage_run}};
-    const size_t seeded = 4;
-    SF_ASSERT(seeded + ccs_script_count <= SF_ARRAY_LEN(scenarios));
-    memcpy(scenarios + seeded, ccs_scripts, ccs_script_count * sizeof(scenarios[0]));
+        {.name = "ccs_lost", .area = "ccs", .run = run_lost}};
+    size_t count = 3;
+    SF_ASSERT(count + ccs_lineage_count + ccs_script_count <= SF_ARRAY_LEN(scenarios));
+    memcpy(scenarios + count, ccs_lineages, ccs_lineage_count * sizeof(scenarios[0]));
+    count += ccs_lineage_count;
+    memcpy(scenarios + count, ccs_scripts, ccs_script_count * sizeof(scenarios[0]));
+    count += ccs_script_count;
     enum sf_err err = sf_pbjson_register(
         sf_view_bytes(sf_contract_descriptor_set, sf_contract_descriptor_set_size));
     SF_ASSERT(err == SF_OK);
-    return sim_main(argc, argv, scenarios, seeded + ccs_script_count);
+    return sim_main(argc, argv, scenarios, count);
 }
