@@ -7,6 +7,7 @@
  * head, one SQL transaction (OP-41). The head always names a snapshot of the serving lineage, the
  * READY generation of the highest version.
  */
+#include "catalog/catalog_projector.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -197,6 +198,9 @@ static enum sf_err show(struct sf_catalog *catalog, const SF_PB(SchemaGeneration
         if (err == SF_OK && snapshot != NULL)
             err = sf_catalog_project_statistics(conn, snapshot, diag);
         if (err == SF_OK)
+            err = sf_catalog_projectors_note(catalog, conn, namespace_id, collection_id,
+                                             SF_CATALOG_NOTE_CONTENT, diag);
+        if (err == SF_OK)
             err = sf_sql_commit(conn, diag);
         else
             sf_sql_rollback(conn);
@@ -206,6 +210,7 @@ static enum sf_err show(struct sf_catalog *catalog, const SF_PB(SchemaGeneration
         sf_catalog_pause(catalog, catalog->deps.sched, tries);
     }
     sf_catalog_state_forget(catalog, namespace_id, collection_id);
+    sf_catalog_projectors_changed(catalog);
     return err;
 }
 

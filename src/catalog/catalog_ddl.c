@@ -4,15 +4,17 @@
  * stand catalog_lane_shards (owner epoch and watermark of each lane shard; without its rows the
  * projection counts as lost), collection_tombstones (the tombstone object, so that checkpoints
  * carry it), namespace_quota_leases.request_fingerprint (OP-49), ACTIVE as a target lifecycle state
- * (OP-30) and the indexes that bounded sweeps need. A released step never changes; the next one is
- * added here, with all three texts, and must not rewrite a table of a released one.
+ * (OP-30), the indexes that bounded sweeps need, and what the projectors keep: work that is due,
+ * reported backlogs and observations, claims of transitions, snapshots that wait for their removal.
+ * A released step never changes; the next one is added here, with all three texts, and must not
+ * rewrite a table of a released one.
  */
 #include "catalog/catalog_ddl.h"
 
 #include "catalog/catalog_rules.h"
 
-static const char *const names[SF_CATALOG_DDL_STEPS] = {"catalog", "replay_and_statistics",
-                                                        "lifecycle_quota_and_tombstones"};
+static const char *const names[SF_CATALOG_DDL_STEPS] = {
+    "catalog", "replay_and_statistics", "lifecycle_quota_and_tombstones", "projectors"};
 
 enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
                                        struct sf_diag *diag, struct sf_sql **out_sql)

@@ -8,15 +8,21 @@
  *   start -> armed -> (timer) -> queued -> running -> armed ... -> stopped (close)
  */
 #include "catalog/catalog_job.h"
+#include "catalog/catalog_projector.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
+#define PROJECTOR_PERIOD_MS 500
+
 /* One row per job; a cycle by hand (`sfctl catalog run-job`) runs the same function. */
 static const struct sf_catalog_job_kind kinds[] = {
     {NULL, 0, false, NULL}, /* keeps the table from being empty */
+    {"collection-stats", PROJECTOR_PERIOD_MS, false, sf_catalog_run_stats},
+    {"collection-index", PROJECTOR_PERIOD_MS, false, sf_catalog_run_index},
+    {"namespace-aggregate", PROJECTOR_PERIOD_MS, false, sf_catalog_run_aggregate},
 };
 
 struct sf_catalog_job {

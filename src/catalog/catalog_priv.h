@@ -207,13 +207,14 @@ struct sf_catalog {
     uint32_t max_result_window; /* default */
     uint64_t owner_epoch;       /* of every shard: slot of the takeover record */
     struct sf_service services[SF_CATALOG_SERVICE_COUNT];
-    struct sf_catalog_cache *cache;      /* facts that reads answer from */
-    struct sf_catalog_jobs *jobs;        /* background work */
-    struct sf_catalog_gate_table *gates; /* locks across lanes */
-    struct sf_metric *metric_commands;   /* NULL = none */
-    struct sf_metric *metric_group_ms;   /* NULL = none */
-    struct sf_metric *metric_replays;    /* NULL = none */
-    struct sf_metric *metric_aborts;     /* NULL = none */
+    struct sf_catalog_cache *cache;           /* facts that reads answer from */
+    struct sf_catalog_jobs *jobs;             /* background work */
+    struct sf_catalog_projectors *projectors; /* what of it is due */
+    struct sf_catalog_gate_table *gates;      /* locks across lanes */
+    struct sf_metric *metric_commands;        /* NULL = none */
+    struct sf_metric *metric_group_ms;        /* NULL = none */
+    struct sf_metric *metric_replays;         /* NULL = none */
+    struct sf_metric *metric_aborts;          /* NULL = none */
     /* atomic */
     _Atomic bool draining;
     _Atomic bool deposed;
@@ -270,6 +271,11 @@ void sf_catalog_state_binding(struct sf_catalog *catalog, uint64_t namespace_id,
 /* A namespace changed: forget it; `name` (NULL = as before) was bound or set free. */
 void sf_catalog_state_namespace(struct sf_catalog *catalog, uint64_t namespace_id,
                                 const char *name);
+
+/* A lagging field of a descriptor changed: forget the descriptor alone; collection_id 0 = the
+ * namespace's. */
+void sf_catalog_state_descriptor(struct sf_catalog *catalog, uint64_t namespace_id,
+                                 uint64_t collection_id);
 
 /* The replay row of a command is gone: forget its record. */
 void sf_catalog_state_command(struct sf_catalog *catalog, const char *command_identity);

@@ -6,6 +6,7 @@
  * record owns the business key (OP-14) and has rows of its own. A namespace's binding revision
  * rises by one for every command that changes a binding; the outcome's number is only a floor.
  */
+#include "catalog/catalog_projector.h"
 #include "catalog/catalog_rules.h"
 
 #include "base/pbjson.h"
@@ -20,6 +21,11 @@ static void bind_json(struct sf_sql_stmt *stmt, int index, const ProtobufCMessag
     sf_pbjson_encode(message, &json);
     sf_sql_bind_text(stmt, index, sf_buf_view(&json));
     sf_buf_fini(&json);
+}
+
+void sf_catalog_bind_json(struct sf_sql_stmt *stmt, int index, const ProtobufCMessage *message)
+{
+    bind_json(stmt, index, message);
 }
 
 /* As bind_json for NOT NULL columns: an absent message is an empty one. */
@@ -164,7 +170,8 @@ enum sf_err sf_catalog_project_claim(struct sf_catalog *catalog, struct sf_sql_c
                       "DELETE FROM catalog_replay_index; DELETE FROM collection_statistics_heads;"
                       "DELETE FROM collection_statistics_snapshots;"
                       "DELETE FROM collection_tombstones; DELETE FROM collection_lifecycle_windows;"
-                      "DELETE FROM namespace_quota_state; DELETE FROM namespace_quota_leases;",
+                      "DELETE FROM namespace_quota_state; DELETE FROM "
+                      "namespace_quota_leases;" SF_CATALOG_PROJECTOR_DELETES,
                       diag);
     struct sf_sql_stmt *stmt;
     if (err == SF_OK)
@@ -610,13 +617,13 @@ enum sf_err sf_catalog_project_statistics(struct sf_sql_conn *conn,
 
 /* ---- one command -------------------------------------------------------------------------- */
 
-enum sf_err sf_catalog_project(struct sf_catalog *catalog, struct sf_sql_conn *conn,
-                               const SF_PB(CommandOutcomeObject) * outcome,
-                               const ProtobufCMessage *object, bool epoch_check,
-                               struct sf_arena *arena, struct sf_diag *diag, bool *out_dropped)
+/* The rows of a command, unless it is dropped or was shown before (*out_fresh). */
+static enum sf_err project_rows(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                                const SF_PB(CommandOutcomeObject) * outcome,
+                                const ProtobufCMessage *object, bool epoch_check,
+                                struct sf_arena *arena, struct sf_diag *diag, bool *out_dropped,
+                                bool *out_fresh)
 {
-    bool fresh = false;
-    *out_dropped = false;
     enum sf_err err = SF_OK;
     if (epoch_check && !SF_MUTANT(ccs_no_sql_epoch)) {
         bool admits = false;
@@ -628,8 +635,8 @@ enum sf_err sf_catalog_project(struct sf_catalog *catalog, struct sf_sql_conn *c
             return SF_OK;
         }
     }
-    err = insert_replay(conn, outcome, diag, &fresh);
-    if (err != SF_OK || !fresh)
+    err = insert_replay(conn, outcome, diag, out_fresh);
+    if (err != SF_OK || !*out_fresh)
         return err;
     if (object == NULL || outcome->terminal_state != SF_PBE(COMMAND_TERMINAL_STATE, APPLIED))
         return SF_OK;
@@ -646,4 +653,18 @@ enum sf_err sf_catalog_project(struct sf_catalog *catalog, struct sf_sql_conn *c
         return sf_diag_set(diag, SF_ERR_CORRUPT, "a record of kind %s is not of this revision",
                            sf_catalog_kind_name(outcome->command_kind));
     }
+}
+
+enum sf_err sf_catalog_project(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                               const SF_PB(CommandOutcomeObject) * outcome,
+                               const ProtobufCMessage *object, bool epoch_check,
+                               struct sf_arena *arena, struct sf_diag *diag, bool *out_dropped)
+{
+    bool fresh = false;
+    *out_dropped = false;
+    enum sf_err err =
+        project_rows(catalog, conn, outcome, object, epoch_check, arena, diag, out_dropped, &fresh);
+    if (err == SF_OK && fresh && outcome->terminal_state == SF_PBE(COMMAND_TERMINAL_STATE, APPLIED))
+        err = sf_catalog_projectors_follow(catalog, conn, outcome, diag);
+    return err;
 }

@@ -9,6 +9,7 @@
  * them again from outcomes and control objects, and writes the owner-epoch rows last: without them
  * no other process materializes or serves, and a rebuild that a newer one overtook ends unseen.
  */
+#include "catalog/catalog_projector.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -489,6 +490,8 @@ static enum sf_err end_rows(struct recovery *r, struct sf_sql_conn *conn, void *
     if (!r->rebuild)
         return sf_catalog_project_watermark(catalog, conn, catalog->owner_epoch, r->diag);
     enum sf_err err = sf_catalog_project_bump_bindings(conn, r->diag);
+    if (err == SF_OK)
+        err = sf_catalog_projectors_rebuilt(catalog, conn, r->diag);
     if (err == SF_OK)
         err = sf_catalog_project_owner(catalog, conn, true, catalog->owner_epoch, r->diag);
     return err;

@@ -6,6 +6,7 @@
 #include "catalog/catalog_cache.h"
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_job.h"
+#include "catalog/catalog_projector.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -263,6 +264,7 @@ static void register_metrics(struct sf_catalog *catalog)
 static void destroy(struct sf_catalog *catalog)
 {
     sf_catalog_cache_destroy(catalog->cache);
+    sf_catalog_projectors_destroy(catalog->projectors);
     sf_catalog_gate_table_destroy(catalog->gates);
     pthread_mutex_destroy(&catalog->group_mu);
     pthread_mutex_destroy(&catalog->state_mu);
@@ -288,6 +290,7 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
     pthread_mutex_init(&catalog->state_mu, NULL);
     catalog->cache = sf_catalog_cache_new(
         deps->cache_bytes == 0 ? SF_CATALOG_CACHE_BYTES : deps->cache_bytes, deps->metrics);
+    catalog->projectors = sf_catalog_projectors_new();
     catalog->gates = sf_catalog_gate_table_new();
     catalog->services[0] = (struct sf_service){
         .full_name = "searchfabric.v1.CatalogControlService",

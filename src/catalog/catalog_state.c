@@ -7,6 +7,7 @@
  */
 #include "catalog/catalog_cache.h"
 #include "catalog/catalog_priv.h"
+#include "catalog/catalog_projector.h"
 
 bool sf_catalog_enter(struct sf_catalog *catalog, bool mutation, struct sf_diag *diag)
 {
@@ -127,6 +128,13 @@ void sf_catalog_state_namespace(struct sf_catalog *catalog, uint64_t namespace_i
     forget(catalog, SF_CATALOG_FACT_BINDING, namespace_id, 0, "");
 }
 
+void sf_catalog_state_descriptor(struct sf_catalog *catalog, uint64_t namespace_id,
+                                 uint64_t collection_id)
+{
+    forget(catalog, collection_id == 0 ? SF_CATALOG_FACT_NAMESPACE : SF_CATALOG_FACT_COLLECTION,
+           namespace_id, collection_id, "");
+}
+
 void sf_catalog_state_command(struct sf_catalog *catalog, const char *command_identity)
 {
     forget(catalog, SF_CATALOG_FACT_COMMAND, 0, 0, command_identity);
@@ -182,6 +190,9 @@ void sf_catalog_state_committed(struct sf_catalog *catalog,
         return;
     }
     sf_catalog_state_forget(catalog, scope->namespace_id, scope->collection_id);
+    sf_catalog_projectors_changed(catalog);
+    if (outcome->command_kind == SF_PBE(COMMAND_KIND, DROP_COLLECTION))
+        sf_catalog_state_descriptor(catalog, scope->namespace_id, 0); /* its aggregate */
     if (outcome->collection_name_binding_revision == 0)
         return;
     const char *name =

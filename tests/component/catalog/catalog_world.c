@@ -7,9 +7,8 @@
 
 #include "base/pbjson.h"
 #include "contract/descriptor_set.h"
-
-#define PUBLIC  "/searchfabric.v1.CatalogControlService/"
-#define PRIVATE "/searchfabric.v1.CatalogControlPrivateService/"
+#include "contract/served.h"
+#include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
 /* ---- wire --------------------------------------------------------------------------------- */
 
@@ -202,11 +201,18 @@ void world_destroy(struct world *w)
 
 /* ---- calls -------------------------------------------------------------------------------- */
 
-static bool is_private(const char *method)
+/* The full path of a method, whichever service has it. */
+static void path_of(const char *method, char *out, size_t size)
 {
-    return strcmp(method, "ResolveCollectionNameBinding") == 0 ||
-           strcmp(method, "GetCollectionAdmissionState") == 0 ||
-           strcmp(method, "ReportSchemaConvergenceSignal") == 0;
+    size_t count = 0;
+    const struct sf_contract_method *methods = sf_contract_methods(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(methods[i].method, method) == 0) {
+            snprintf(out, size, "/%s/%s", methods[i].service, method);
+            return;
+        }
+    }
+    fail_msg("%s is not of the contract", method);
 }
 
 const void *world_call_as(struct world *w, const char *identity, const char *method,
@@ -218,7 +224,7 @@ const void *world_call_as(struct world *w, const char *identity, const char *met
     struct sf_call_options options = {.identity = identity == NULL ? NULL : &who};
     if (identity != NULL)
         sf_sha256_hex(sf_view_str(identity), who.hash_hex);
-    snprintf(path, sizeof(path), "%s%s", is_private(method) ? PRIVATE : PUBLIC, method);
+    path_of(method, path, sizeof(path));
     sf_diag_init(&w->diag);
     enum sf_err err = sf_channel_unary_wait(w->channel, NULL, path, request, &options, w->arena,
                                             &w->diag, &response);
@@ -416,8 +422,26 @@ static void add_collection(struct world *w, struct sf_buf *out, SF_PB(Collection
     add_answer(w, out, "GetSchemaSyncStatus", &sync);
 }
 
+uint64_t world_job(struct world *w, const char *name)
+{
+    SF_PB(RunCatalogJobRequest) request;
+    searchfabric__v1__run_catalog_job_request__init(&request);
+    request.name = keep(w, name);
+    const SF_PB(RunCatalogJobResponse) *response = world_call(w, "RunCatalogJob", &request);
+    assert_non_null(response);
+    return response->done;
+}
+
+void world_enrich(struct world *w)
+{
+    world_job(w, "collection-stats");
+    world_job(w, "collection-index");
+    world_job(w, "namespace-aggregate");
+}
+
 const char *world_answers(struct world *w, uint64_t ns)
 {
+    world_enrich(w);
     struct sf_buf out = {0};
     SF_PB(RequestMeta) *meta = world_meta(w, "", SF_PBE(CLIENT_KIND, ES_QUERY_GATEWAY));
     SF_PB(ListNamespacesRequest) namespaces;

@@ -91,7 +91,12 @@ void world_ready(struct world *w, uint64_t ns, uint64_t collection, uint64_t ver
 /* Canonical JSON of a message, in the world's arena. */
 const char *world_json(struct world *w, const void *message);
 
-/* Every public answer about namespace `ns` and its collections as one text. */
+/* One cycle of a background job by hand; how much it did. The three descriptor projectors. */
+uint64_t world_job(struct world *w, const char *name);
+void world_enrich(struct world *w);
+
+/* Every public answer about namespace `ns` and its collections as one text, once the descriptor
+ * projectors ran. */
 const char *world_answers(struct world *w, uint64_t ns);
 
 /* An object of the truth as its message; NULL when absent. */

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "contract/descriptor_set.h"
 #include "fault/all/all_model.h"
+#include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
 /* A public question and how it was answered. */
 struct said {
@@ -250,10 +251,33 @@ static void ask(struct world *w, struct sim_process *process, unsigned q, struct
     }
 }
 
+/* Lagging descriptor fields are compared once their projectors ran: after a rebuild they are absent
+ * until then. */
+static void run_projectors(struct world *w, struct sim_process *process)
+{
+    static const char *const jobs[] = {"collection-stats", "collection-index",
+                                       "namespace-aggregate"};
+
+    for (size_t i = 0; i < SF_ARRAY_LEN(jobs);) {
+        Searchfabric__V1__RunCatalogJobRequest request =
+            SEARCHFABRIC__V1__RUN_CATALOG_JOB_REQUEST__INIT;
+        struct all_call *call = all_call_new(
+            &w->cluster, ALL_CATALOG, "/searchfabric.v1.CatalogOperationsService/RunCatalogJob");
+        request.name = (char *)(uintptr_t)jobs[i];
+        call->request = &request.base;
+        if (all_call_run(call, process, 0, 60000) && call->err == SF_OK)
+            i++;
+        else
+            sim_sleep(process, 50);
+        all_call_release(call);
+    }
+}
+
 static void ask_everything(struct sim_process *process, void *arg)
 {
     struct world *w = arg;
 
+    run_projectors(w, process);
     for (unsigned q = 0; q < ALL_READS * ALL_COLLECTIONS; q++) {
         struct said now = {.err = SF_OK};
         ask(w, process, q, &now);

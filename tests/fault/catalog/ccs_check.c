@@ -1,5 +1,6 @@
 /* The comparison at the end: records, rows and answers against a rebuild from the store alone. */
 #include "fault/catalog/ccs_world.h"
+#include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
 static bool all_reread(struct sim *sim, void *ctx)
 {
@@ -36,6 +37,18 @@ static void reread_collection(struct world *w, struct sim_process *process, stru
     sf_buf_append(&w->answers, json->data, json->len);
 }
 
+void check_run_projectors(struct world *w, struct sim_process *process, struct sf_arena *arena)
+{
+    static const char *const jobs[] = {"collection-stats", "collection-index",
+                                       "namespace-aggregate"};
+    for (size_t i = 0; i < SF_ARRAY_LEN(jobs); i++) {
+        SF_PB(RunCatalogJobRequest) request;
+        searchfabric__v1__run_catalog_job_request__init(&request);
+        request.name = (char *)(uintptr_t)jobs[i];
+        (void)ask(w, process, OPERATIONS "RunCatalogJob", &request.base, arena);
+    }
+}
+
 /* Asks every key again, and every read, at the node that serves now. */
 static void run_reread(struct sim_process *process, void *arg)
 {
@@ -46,6 +59,7 @@ static void run_reread(struct sim_process *process, void *arg)
     sf_buf_clear(&w->answers);
     for (size_t i = 0; i < w->key_count; i++)
         (void)mutate(w, process, w->keys[i].key, w->keys[i].method, w->keys[i].request, c.arena);
+    check_run_projectors(w, process, c.arena);
     for (unsigned i = 0; i < CLIENTS; i++)
         read_own(&c, i);
     read_sync(&c);

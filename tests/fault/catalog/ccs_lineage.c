@@ -97,6 +97,7 @@ static void run_survey(struct sim_process *process, void *arg)
     revive_names(&c);
     history_collect(w->history);
     survey_commands(&c);
+    check_run_projectors(w, process, c.arena);
     survey_reads(&c);
     sf_arena_destroy(c.arena);
     w->reread = true;
@@ -110,6 +111,7 @@ static void run_resurvey(struct sim_process *process, void *arg)
     struct history *h = w->history;
     size_t count = h->survey_count;
     c.arena = sf_arena_new((size_t)64 << 20);
+    check_run_projectors(w, process, c.arena);
     for (size_t i = 0; i < count; i++)
         survey_one(&c, &h->calls[h->survey[i]].op);
     sf_arena_destroy(c.arena);

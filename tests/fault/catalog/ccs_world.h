@@ -16,11 +16,12 @@
 #include "fault/sim/sim.h"
 #include "rpc/channel.h"
 
-#define CLIENTS  3
-#define UPDATES  4
-#define MAX_KEYS 64
-#define PUBLIC   "/searchfabric.v1.CatalogControlService/"
-#define PRIVATE  "/searchfabric.v1.CatalogControlPrivateService/"
+#define CLIENTS    3
+#define UPDATES    4
+#define MAX_KEYS   64
+#define PUBLIC     "/searchfabric.v1.CatalogControlService/"
+#define PRIVATE    "/searchfabric.v1.CatalogControlPrivateService/"
+#define OPERATIONS "/searchfabric.v1.CatalogOperationsService/"
 /* From a drop or a tombstone to the release of the name, in all runs. */
 #define CCS_GC_DELAY_MS 700
 
@@ -138,6 +139,10 @@ void check_end(struct world *w, struct sim_process *clients);
 /* Every entry of the chain that the watermark has passed is settled: its key holds an outcome, or a
  * marker that names this entry or a later one. */
 void check_settled(struct world *w);
+
+/* Runs the descriptor projectors: lagging fields are compared afterwards, since a rebuild leaves
+ * them absent until then. */
+void check_run_projectors(struct world *w, struct sim_process *process, struct sf_arena *arena);
 
 /* Every row that comes from commands, binding revisions aside, as text. */
 void check_dump_rows(struct sf_sql *sql, struct sf_buf *out);
