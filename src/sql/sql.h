@@ -1,19 +1,26 @@
 /*
- * Projection databases: a blocking interface for worker tasks and tools, with SQLite behind it. A
- * database has one writer connection and some readers; whoever needs one acquires it, waits its
- * turn through an sf_waiter (so the simulator owns the order), and releases it. A projection is
- * never the truth: any database may be dropped and rebuilt (protocols.md section 2).
+ * Projection databases: a blocking interface for worker tasks and tools over SQLite, PostgreSQL and
+ * the MySQL family (MariaDB, MySQL 8, TiDB). A database has one writer connection and some readers;
+ * whoever needs one acquires it, waits its turn through an sf_waiter (so the simulator owns the
+ * order), and releases it. A projection is never the truth: any database may be dropped and rebuilt
+ * (protocols.md section 2).
  *
- * SQL text is the portable subset: `?1` placeholders, `INSERT ... ON CONFLICT`, BIGINT, TEXT, BLOB.
- * Text compares byte for byte (BINARY collation; nothing else is used).
+ * Statements are what the three have in common: `?1` placeholders, no upserts of their own
+ * (sf_sql_upsert), no functions of one database. Text compares byte for byte; the server's
+ * collations are looked at when it is opened. JSON columns keep the value, not its text.
  *
- * Unsigned 64-bit columns are BIGINT holding the value minus 2^63: lossless, sorts as the unsigned
- * numbers do, MIN/MAX and `c = c + 1` work. A literal in SQL text would be off by 2^63, so values
- * of such columns are always bound (sf_sql_bind_u64) and read (sf_sql_col_u64); in the sqlite3
- * shell add 9223372036854775808 to read one. Small numbers and enums may use the i64 pair, plain.
+ * Unsigned 64-bit columns are BIGINT UNSIGNED, in PostgreSQL a domain over NUMERIC, in SQLite
+ * BIGINT holding the value minus 2^63: lossless, sorts as the unsigned numbers do, MIN/MAX and
+ * `c = c + 1` work. A literal in SQL text would be off by 2^63 there, so values of such columns are
+ * always bound (sf_sql_bind_u64) and read (sf_sql_col_u64); in the sqlite3 shell add
+ * 9223372036854775808 to read one. Small numbers and enums may use the i64 pair, plain.
  *
  * SQLite runs in WAL mode with synchronous=NORMAL: a power cut may take back the last
- * transactions, whole and in order; a killed process loses none that was committed.
+ * transactions, whole and in order; a killed process loses none that was committed. A server may be
+ * lost at any time: whoever begins a transaction or, outside one, prepares a statement, gets
+ * SF_ERR_UNAVAILABLE until a connection stands again; tries are spaced out with jitter, and every
+ * wait for the server ends by a timeout. The whole result of a statement may be held in memory:
+ * page large reads by key and LIMIT.
  */
 #ifndef SF_SQL_SQL_H
 #define SF_SQL_SQL_H
@@ -54,8 +61,36 @@ struct sf_sql_faults {
     enum sf_err (*after_commit)(struct sf_sql_faults *faults);
 };
 
+enum sf_sql_kind { SF_SQL_SQLITE, SF_SQL_POSTGRES, SF_SQL_MYSQL };
+
+/* How a server is asked for TLS. */
+enum sf_sql_tls {
+    SF_SQL_TLS_OFF,     /* never; for loopback and Unix sockets */
+    SF_SQL_TLS_REQUIRE, /* encrypted, the server's name is not checked */
+    SF_SQL_TLS_VERIFY   /* encrypted, certificate and name are checked */
+};
+
+/* Where a database server is and who asks. Strings outlive the open call only. */
+struct sf_sql_server {
+    const char *host;              /* name or address; starting with '/': folder (PostgreSQL) or
+                                      file (MySQL) of a Unix socket */
+    uint16_t port;                 /* 0 = the database's usual one */
+    const char *database;          /* one that holds nothing else */
+    const char *user;              /* who logs in */
+    const char *password_file;     /* file with the password, mode 0600; NULL = none is sent */
+    enum sf_sql_tls tls;           /* see above */
+    const char *tls_ca_file;       /* certificates to trust; NULL = the system's */
+    uint32_t connect_timeout_ms;   /* 0 = SF_SQL_CONNECT_TIMEOUT_MS */
+    uint32_t statement_timeout_ms; /* 0 = SF_SQL_STATEMENT_TIMEOUT_MS */
+};
+
+#define SF_SQL_CONNECT_TIMEOUT_MS   5000u
+#define SF_SQL_STATEMENT_TIMEOUT_MS 10000u
+
 struct sf_sql_options {
-    const char *path; /* database file, made when absent; NULL = in memory, gone with the handle */
+    enum sf_sql_kind kind; /* which database */
+    const char *path; /* SQLite: file, made when absent; NULL = in memory, gone with the handle */
+    struct sf_sql_server server;               /* the others: where it is */
     const struct sf_sql_migration *migrations; /* in order; must outlive the open call only */
     size_t migration_count;                    /* >= 1 */
     unsigned readers;                          /* reader connections, 0 = 2; ignored in memory,
@@ -63,9 +98,10 @@ struct sf_sql_options {
     struct sf_sql_faults *faults;              /* NULL in production */
 };
 
-/* Opens the database and brings its schema up to date. Blocks. Errors: SF_ERR_CONFIG (the schema is
- * newer than this binary, or its history is another one: the message says which), SF_ERR_CORRUPT,
- * SF_ERR_IO. */
+/* Opens the database and brings its schema up to date; processes that do so at once take turns.
+ * Blocks. Errors: SF_ERR_CONFIG (the schema is newer than this binary, its history is another one,
+ * or text does not compare byte for byte: the message says which), SF_ERR_CORRUPT, SF_ERR_IO (also
+ * a server that cannot be reached or refuses). */
 SF_MUST_USE enum sf_err sf_sql_open(const struct sf_sql_options *options, struct sf_diag *diag,
                                     struct sf_sql **out_db);
 
@@ -82,7 +118,7 @@ uint32_t sf_sql_schema_version(const struct sf_sql *db);
 
 enum sf_sql_mode {
     SF_SQL_READ, /* a snapshot as of the first read after sf_sql_begin; never blocks the writer */
-    SF_SQL_WRITE /* the one writer */
+    SF_SQL_WRITE /* the one writer; between sf_sql_begin and the end the one of all processes */
 };
 
 /* Takes a connection, waiting in turn on `sched` (NULL = plain thread). Cannot fail. Do not take a
@@ -93,8 +129,10 @@ struct sf_sql_conn *sf_sql_acquire(struct sf_sql *db, struct sf_sched *sched,
 /* Gives the connection back; an open transaction is rolled back. NULL is fine. */
 void sf_sql_release(struct sf_sql_conn *conn);
 
-/* Starts a transaction: BEGIN IMMEDIATE on the writer, a snapshot on a reader. Errors:
- * SF_ERR_UNAVAILABLE, SF_ERR_CORRUPT. */
+/* Starts a transaction: a snapshot on a reader; on the writer the turn among all processes (SQLite
+ * BEGIN IMMEDIATE, elsewhere the row of schema_write_lock, which this waits for no longer than the
+ * statement timeout). Connects anew where the connection was lost. Errors: SF_ERR_UNAVAILABLE,
+ * SF_ERR_CORRUPT. */
 SF_MUST_USE enum sf_err sf_sql_begin(struct sf_sql_conn *conn, struct sf_diag *diag);
 
 /* Ends it. Errors: SF_ERR_UNAVAILABLE (rolled back: nothing stands), SF_ERR_AMBIGUOUS (may stand:
@@ -118,8 +156,8 @@ SF_MUST_USE enum sf_err sf_sql_prepare(struct sf_sql_conn *conn, const char *sql
 
 /* The statement of an upsert in the connection's dialect, otherwise like sf_sql_prepare; the cache
  * knows it by the address of `upsert`. sf_sql_run counts 0 changes when the row was there and stays
- * (no `update`, or the guard did not grow), else more. A conflict on another unique key than `key`
- * is SF_ERR_EXISTS. */
+ * (no `update`, or the guard did not grow), else more (without a guard perhaps 0 when the row held
+ * these very values). A conflict on another unique key than `key` is SF_ERR_EXISTS. */
 SF_MUST_USE enum sf_err sf_sql_prepare_upsert(struct sf_sql_conn *conn,
                                               const struct sf_sql_upsert *upsert,
                                               struct sf_diag *diag, struct sf_sql_stmt **out_stmt);
@@ -144,6 +182,9 @@ SF_MUST_USE enum sf_err sf_sql_run(struct sf_sql_stmt *stmt, struct sf_diag *dia
 
 /* Puts the statement back before its end was reached. Harmless on a finished one; NULL is fine. */
 void sf_sql_finish(struct sf_sql_stmt *stmt);
+
+/* Name of the database kind: "sqlite", "postgres", "mysql". */
+const char *sf_sql_kind_name(enum sf_sql_kind kind);
 
 /* Columns (0-based) of the present row. Views are valid until the next step or finish. NULL reads
  * as 0 or the empty view. */

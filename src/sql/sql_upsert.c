@@ -91,12 +91,11 @@ static void append_on_duplicate(const struct sf_sql_upsert *upsert, struct sf_bu
         append_assignment(upsert->guard, sf_view_str(upsert->guard), out);
 }
 
-void sql_upsert_text(const struct sf_sql_upsert *upsert, enum sql_dialect dialect,
-                     struct sf_buf *out)
+void sql_upsert_text(const struct sf_sql_upsert *upsert, enum sf_sql_kind kind, struct sf_buf *out)
 {
     SF_ASSERT(upsert->update != NULL || upsert->guard == NULL);
     append_insert(upsert, out);
-    if (dialect == SQL_MYSQL)
+    if (kind == SF_SQL_MYSQL)
         append_on_duplicate(upsert, out);
     else
         append_on_conflict(upsert, out);

@@ -325,7 +325,12 @@ static void test_transaction_stands_or_falls_whole(void **state)
     assert_int_equal(sf_sql_begin(conn, NULL), SF_OK);
     assert_int_equal(insert(conn, 1, "a"), SF_OK);
     assert_int_equal(insert(conn, 1, "again"), SF_ERR_EXISTS);
-    assert_int_equal(insert(conn, 2, "b"), SF_OK); /* a refused row does not end it */
+    struct sf_sql_stmt *stmt = NULL;
+    assert_int_equal(sf_sql_prepare(conn, "SELECT 1", NULL, &stmt), SF_ERR_UNAVAILABLE);
+    assert_int_equal(sf_sql_commit(conn, NULL), SF_ERR_UNAVAILABLE); /* a refused row ends it */
+    assert_int_equal(sf_sql_begin(conn, NULL), SF_OK);
+    assert_int_equal(insert(conn, 1, "a"), SF_OK);
+    assert_int_equal(insert(conn, 2, "b"), SF_OK);
     assert_int_equal(sf_sql_commit(conn, NULL), SF_OK);
     assert_int_equal(sf_sql_begin(conn, NULL), SF_OK);
     assert_int_equal(insert(conn, 3, "c"), SF_OK);
