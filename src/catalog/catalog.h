@@ -78,6 +78,12 @@ struct sf_catalog_stats {
 SF_MUST_USE enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
                                                    struct sf_diag *diag, struct sf_sql **out_sql);
 
+/* As sf_catalog_projection_open for any database: kind, path or server, readers and faults are
+ * taken from `where`, the schema is the catalog's. */
+SF_MUST_USE enum sf_err sf_catalog_projection_open_at(const struct sf_sql_options *where,
+                                                      struct sf_diag *diag,
+                                                      struct sf_sql **out_sql);
+
 /* Takes over every lane shard of the store, settles what earlier owners left, brings the projection
  * up to date (from its watermark, or by a rebuild when it is empty) and makes the service ready.
  * Blocks: on a worker task of deps->sched, or on a plain thread with deps->sched's `sched` argument

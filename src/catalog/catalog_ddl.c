@@ -16,15 +16,14 @@
 static const char *const names[SF_CATALOG_DDL_STEPS] = {
     "catalog", "replay_and_statistics", "lifecycle_quota_and_tombstones", "projectors"};
 
-enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
-                                       struct sf_diag *diag, struct sf_sql **out_sql)
+enum sf_err sf_catalog_projection_open_at(const struct sf_sql_options *where, struct sf_diag *diag,
+                                          struct sf_sql **out_sql)
 {
     struct sf_sql_migration steps[SF_CATALOG_DDL_STEPS];
-    struct sf_sql_options options = {.path = path,
-                                     .migrations = steps,
-                                     .migration_count = SF_ARRAY_LEN(steps),
-                                     .faults = faults};
+    struct sf_sql_options options = *where;
 
+    options.migrations = steps;
+    options.migration_count = SF_ARRAY_LEN(steps);
     for (uint32_t i = 0; i < SF_CATALOG_DDL_STEPS; i++)
         steps[i] = (struct sf_sql_migration){.version = i + 1,
                                              .name = names[i],
@@ -32,8 +31,19 @@ enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *f
                                              .postgres = sf_catalog_ddl_postgres[i],
                                              .mysql = sf_catalog_ddl_mysql[i]};
     enum sf_err err = sf_sql_open(&options, diag, out_sql);
-    if (err == SF_ERR_CORRUPT || err == SF_ERR_IO)
+    if (options.kind == SF_SQL_SQLITE && (err == SF_ERR_CORRUPT || err == SF_ERR_IO))
         sf_diag_wrap(diag, "projection (once %s* is removed it is rebuilt from the objects)",
-                     path == NULL ? "it" : path);
+                     options.path == NULL ? "it" : options.path);
+    else if (err != SF_OK && options.kind != SF_SQL_SQLITE)
+        sf_diag_wrap(diag, "projection in database %s at %s", options.server.database,
+                     options.server.host);
     return err;
+}
+
+enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
+                                       struct sf_diag *diag, struct sf_sql **out_sql)
+{
+    const struct sf_sql_options where = {.path = path, .faults = faults};
+
+    return sf_catalog_projection_open_at(&where, diag, out_sql);
 }

@@ -188,16 +188,27 @@ enum sf_err sf_catalog_sql_namespace_named(struct sf_sql_conn *conn, const char 
     return one_namespace(stmt, arena, diag, out_row);
 }
 
-/* Upper bound of a prefix scan: the successor, or NULL for none. */
-static void bind_prefix_end(struct sf_sql_stmt *stmt, int index, struct sf_view prefix)
+/* Prepares `open` or, where the names with `prefix` end before a successor, `bounded`, whose last
+ * argument, number `end`, that is. Statements without a condition that is always true keep the plan
+ * a range scan. */
+static enum sf_err prepare_range(struct sf_sql_conn *conn, const char *open, const char *bounded,
+                                 struct sf_view prefix, int end, struct sf_diag *diag,
+                                 struct sf_sql_stmt **out_stmt)
 {
-    struct sf_buf end = {0};
-    if (prefix.len != 0 && sf_prefix_successor(prefix, &end))
-        sf_sql_bind_text(stmt, index, sf_buf_view(&end));
-    else
-        sf_sql_bind_null(stmt, index);
-    sf_buf_fini(&end);
+    struct sf_buf successor = {0};
+    bool has_end = prefix.len != 0 && sf_prefix_successor(prefix, &successor);
+    enum sf_err err = sf_sql_prepare(conn, has_end ? bounded : open, diag, out_stmt);
+    if (err == SF_OK && has_end)
+        sf_sql_bind_text(*out_stmt, end, sf_buf_view(&successor));
+    sf_buf_fini(&successor);
+    return err;
 }
+
+#define NAMESPACE_PAGE                                                                             \
+    "SELECT " NAMESPACE_COLUMNS                                                                    \
+    " FROM namespaces WHERE lifecycle_state <> 'TOMBSTONED' AND namespace_name >= ?1"              \
+    " AND namespace_name > ?2"
+#define NAMESPACE_PAGE_END " ORDER BY namespace_name LIMIT ?3"
 
 enum sf_err sf_catalog_sql_list_namespaces(struct sf_sql_conn *conn, struct sf_view prefix,
                                            struct sf_view after, size_t limit,
@@ -205,19 +216,14 @@ enum sf_err sf_catalog_sql_list_namespaces(struct sf_sql_conn *conn, struct sf_v
                                            SF_PB(NamespaceRow) * **out_rows, size_t *out_count)
 {
     struct sf_sql_stmt *stmt;
-    enum sf_err err =
-        sf_sql_prepare(conn,
-                       "SELECT " NAMESPACE_COLUMNS " FROM namespaces"
-                       " WHERE lifecycle_state <> 'TOMBSTONED' AND namespace_name >= ?1"
-                       " AND (?2 IS NULL OR namespace_name < ?2) AND namespace_name > ?3"
-                       " ORDER BY namespace_name LIMIT ?4",
-                       diag, &stmt);
+    enum sf_err err = prepare_range(conn, NAMESPACE_PAGE NAMESPACE_PAGE_END,
+                                    NAMESPACE_PAGE " AND namespace_name < ?4" NAMESPACE_PAGE_END,
+                                    prefix, 4, diag, &stmt);
     if (err != SF_OK)
         return err;
     sf_sql_bind_text(stmt, 1, prefix);
-    bind_prefix_end(stmt, 2, prefix);
-    sf_sql_bind_text(stmt, 3, after);
-    sf_sql_bind_i64(stmt, 4, (int64_t)limit);
+    sf_sql_bind_text(stmt, 2, after);
+    sf_sql_bind_i64(stmt, 3, (int64_t)limit);
     SF_PB(NamespaceRow) **rows = sf_arena_alloc(arena, (limit + 1) * sizeof(*rows));
     size_t count = 0;
     bool row = rows != NULL;
@@ -340,6 +346,12 @@ enum sf_err sf_catalog_sql_collection_named(struct sf_sql_conn *conn, uint64_t n
     return one_collection(stmt, arena, diag, out_row);
 }
 
+#define COLLECTION_PAGE                                                                            \
+    "SELECT " COLLECTION_COLUMNS                                                                   \
+    " FROM collections WHERE namespace_id = ?1 AND lifecycle_state = 'ACTIVE'"                     \
+    " AND collection_name >= ?2 AND collection_name > ?3"
+#define COLLECTION_PAGE_END " ORDER BY collection_name LIMIT ?4"
+
 enum sf_err sf_catalog_sql_list_collections(struct sf_sql_conn *conn, uint64_t namespace_id,
                                             struct sf_view prefix, struct sf_view after,
                                             size_t limit, struct sf_arena *arena,
@@ -347,20 +359,15 @@ enum sf_err sf_catalog_sql_list_collections(struct sf_sql_conn *conn, uint64_t n
                                             size_t *out_count)
 {
     struct sf_sql_stmt *stmt;
-    enum sf_err err =
-        sf_sql_prepare(conn,
-                       "SELECT " COLLECTION_COLUMNS " FROM collections WHERE namespace_id = ?1"
-                       " AND lifecycle_state = 'ACTIVE' AND collection_name >= ?2"
-                       " AND (?3 IS NULL OR collection_name < ?3) AND collection_name > ?4"
-                       " ORDER BY collection_name LIMIT ?5",
-                       diag, &stmt);
+    enum sf_err err = prepare_range(conn, COLLECTION_PAGE COLLECTION_PAGE_END,
+                                    COLLECTION_PAGE " AND collection_name < ?5" COLLECTION_PAGE_END,
+                                    prefix, 5, diag, &stmt);
     if (err != SF_OK)
         return err;
     sf_sql_bind_u64(stmt, 1, namespace_id);
     sf_sql_bind_text(stmt, 2, prefix);
-    bind_prefix_end(stmt, 3, prefix);
-    sf_sql_bind_text(stmt, 4, after);
-    sf_sql_bind_i64(stmt, 5, (int64_t)limit);
+    sf_sql_bind_text(stmt, 3, after);
+    sf_sql_bind_i64(stmt, 4, (int64_t)limit);
     SF_PB(CollectionRow) **rows = sf_arena_alloc(arena, (limit + 1) * sizeof(*rows));
     size_t count = 0;
     bool row = rows != NULL;

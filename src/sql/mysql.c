@@ -43,7 +43,6 @@ enum sf_err sql_my_failed(struct sf_sql_conn *conn, unsigned number, const char 
 {
     enum sf_err err = SF_ERR_UNAVAILABLE;
 
-    SF_ASSERT(number != ER_PARSE_ERROR); /* the text is ours */
     if (number == ER_DUP_ENTRY || number == ER_DUP_ENTRY_WITH_KEY_NAME)
         err = SF_ERR_EXISTS;
     else if ((number >= CR_MIN_ERROR && number <= CR_MAX_ERROR) || number == ER_SERVER_SHUTDOWN ||

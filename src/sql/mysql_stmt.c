@@ -7,6 +7,7 @@
  */
 #include "sql/mysql_priv.h"
 
+#include <inttypes.h>
 #include <mysqld_error.h>
 #include <stdlib.h>
 
@@ -97,6 +98,7 @@ enum sf_err sql_my_prepare(struct sf_sql_stmt *stmt, const char *sql, struct sf_
     int rc = mysql_stmt_prepare(my->stmt, (const char *)text.data, text.len - 1);
     sf_buf_fini(&text);
     if (rc != 0) {
+        SF_ASSERT(mysql_stmt_errno(my->stmt) != ER_PARSE_ERROR); /* the text is ours */
         enum sf_err err = failed(stmt, diag);
         sql_my_stmt_free(stmt);
         return err;
@@ -290,8 +292,17 @@ int64_t sql_my_col_i64(struct sf_sql_stmt *stmt, int column)
 
 struct sf_view sql_my_col_bytes(struct sf_sql_stmt *stmt, int column, bool is_text)
 {
+    struct my_column *c = column_at(stmt, column);
+
     (void)is_text;
-    return sf_buf_view(&column_at(stmt, column)->bytes);
+    if (c->number) { /* as text, like the other databases */
+        sf_buf_clear(&c->bytes);
+        if (c->is_unsigned)
+            sf_buf_printf(&c->bytes, "%" PRIu64, c->value);
+        else
+            sf_buf_printf(&c->bytes, "%" PRId64, (int64_t)c->value);
+    }
+    return sf_buf_view(&c->bytes);
 }
 
 bool sql_my_col_is_null(struct sf_sql_stmt *stmt, int column)

@@ -159,7 +159,8 @@ void world_rebuild(struct world *w)
 {
     world_stop(w);
     sf_sql_close(w->sql);
-    assert_int_equal(sf_catalog_projection_open(NULL, NULL, &w->diag, &w->sql), SF_OK);
+    sf_test_sql_empty(&w->place);
+    assert_int_equal(sf_catalog_projection_open_at(&w->place.where, &w->diag, &w->sql), SF_OK);
     assert_int_equal(world_open(w), SF_OK);
 }
 
@@ -175,7 +176,8 @@ struct world *world_new(bool exclusive)
                             .backend = w->truth,
                             .w = w,
                             .cut_after = UINT64_MAX};
-    assert_int_equal(sf_catalog_projection_open(NULL, NULL, &w->diag, &w->sql), SF_OK);
+    sf_test_sql_make(&w->place, true);
+    assert_int_equal(sf_catalog_projection_open_at(&w->place.where, &w->diag, &w->sql), SF_OK);
     sf_clock_manual_init(&w->clock, WORLD_UNIX_MS, 1000000000);
     struct sf_pool_options pool = {.workers = 8, .max_queued_tasks = 4096};
     w->pool = sf_pool_new(&pool, &w->clock.base);
@@ -193,6 +195,7 @@ void world_destroy(struct world *w)
     world_stop(w);
     sf_pool_destroy(w->pool);
     sf_sql_close(w->sql);
+    sf_test_sql_drop(&w->place);
     sf_store_destroy(w->truth);
     sf_keyring_destroy(w->keyring);
     sf_arena_destroy(w->arena);

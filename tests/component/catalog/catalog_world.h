@@ -1,5 +1,6 @@
 /*
- * A catalog over the memory store and SQLite in memory, called through the in-process channel. The
+ * A catalog over the memory store and the database under test (SQLite in memory unless
+ * SF_TEST_PROJECTION says otherwise), called through the in-process channel. The
  * store stands behind a wire that can be cut after a number of applied puts, as kill -9 would: what
  * was applied stands, everything after fails. A restart opens a new catalog over the same truth and
  * projection; a rebuild over the same truth and an empty projection.
@@ -12,6 +13,7 @@
 #include "object/memory_store.h"
 #include "rpc/channel.h"
 #include "support/proves.h"
+#include "support/sqlserver.h"
 
 #define WORLD_UNIX_MS INT64_C(1767225600000)
 #define WORLD_TSO     (UINT64_C(1767225600000) << 18)
@@ -34,6 +36,7 @@ struct wire {
 struct world {
     struct sf_store *truth;
     struct wire wire;
+    struct sf_test_sql place; /* where the projection is */
     struct sf_sql *sql;
     struct sf_sched *pool;
     struct sf_clock_manual clock;

@@ -1,57 +1,69 @@
-/* The projection interface over SQLite: schema handshake, values, transactions, turns, faults. */
+/* The projection interface on each database: schema handshake, values, transactions, turns, faults.
+ */
 #include "support/proves.h"
-#include "support/tempdir.h"
+#include "support/sqlserver.h"
 
 #include <pthread.h>
 #include <stdio.h>
 
 #include "sql/sql.h"
 
-static char folder[SF_TEMPDIR_BYTES];
-static char path[SF_TEMPDIR_BYTES + 16];
+static struct sf_test_sql place; /* fresh for each test */
 
 #define STEP(number, label, text)                                                                  \
     {                                                                                              \
-        .version = (number), .name = (label), .sqlite = (text)                                     \
+        .version = (number), .name = (label), .sqlite = (text), .postgres = (text),                \
+        .mysql = (text)                                                                            \
     }
 
 static const struct sf_sql_migration steps[] = {
-    STEP(1, "first",
-         "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, name TEXT UNIQUE, body BLOB);"
-         "CREATE TABLE other (a INTEGER)"),
+    {.version = 1,
+     .name = "first",
+     .sqlite = "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, name TEXT UNIQUE, body BLOB);"
+               "CREATE TABLE other (a INTEGER)",
+     .postgres = "CREATE DOMAIN sf_u64 AS NUMERIC(20, 0)"
+                 " CHECK (VALUE >= 0 AND VALUE <= 18446744073709551615);"
+                 "CREATE TABLE t (id sf_u64 NOT NULL PRIMARY KEY,"
+                 " name VARCHAR(200) COLLATE \"C\" UNIQUE, body BYTEA);"
+                 "CREATE TABLE other (a INTEGER)",
+     .mysql = "CREATE TABLE t (id BIGINT UNSIGNED NOT NULL, name VARCHAR(200), body BLOB,"
+              " PRIMARY KEY (id), UNIQUE KEY (name))"
+              " DEFAULT CHARACTER SET utf8mb4 COLLATE @COLLATION@;"
+              "CREATE TABLE other (a INTEGER)"},
     STEP(2, "second", "ALTER TABLE t ADD COLUMN n INTEGER"),
     STEP(3, "third", "CREATE INDEX t_n ON t (n)")};
 
 static int setup(void **state)
 {
     (void)state;
-    sf_tempdir_make(folder);
-    (void)snprintf(path, sizeof(path), "%s/p.sqlite", folder);
+    sf_test_sql_make(&place, false);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    sf_tempdir_remove(folder);
+    sf_test_sql_drop(&place);
     return 0;
 }
 
-static enum sf_err open_steps(const char *file, const struct sf_sql_migration *m, size_t count,
-                              struct sf_diag *diag, struct sf_sql **out_db)
+static enum sf_err open_steps(const struct sf_sql_migration *m, size_t count, struct sf_diag *diag,
+                              struct sf_sql **out_db)
 {
-    const struct sf_sql_options options = {.path = file, .migrations = m, .migration_count = count};
+    struct sf_sql_options options = place.where;
 
+    options.migrations = m;
+    options.migration_count = count;
     sf_diag_init(diag);
     return sf_sql_open(&options, diag, out_db);
 }
 
-static struct sf_sql *open_db(const char *file)
+static struct sf_sql *open_db(void)
 {
     struct sf_sql *db = NULL;
     struct sf_diag diag;
 
-    enum sf_err err = open_steps(file, steps, SF_ARRAY_LEN(steps), &diag, &db);
+    enum sf_err err = open_steps(steps, SF_ARRAY_LEN(steps), &diag, &db);
     if (err != SF_OK)
         fail_msg("%s", diag.message);
     return db;
@@ -101,28 +113,28 @@ static void test_migrations_run_once_and_in_order(void **state)
     struct sf_diag diag;
 
     (void)state;
-    assert_int_equal(open_steps(path, steps, 1, &diag, &db), SF_OK);
+    assert_int_equal(open_steps(steps, 1, &diag, &db), SF_OK);
     assert_int_equal(sf_sql_schema_version(db), 1);
     struct sf_sql_conn *conn = sf_sql_acquire(db, NULL, SF_SQL_WRITE);
     assert_int_equal(insert(conn, 1, "kept"), SF_OK);
     sf_sql_release(conn);
     sf_sql_close(db);
-    db = open_db(path);
+    db = open_db();
     assert_int_equal(sf_sql_schema_version(db), 3);
     assert_int_equal(count_committed(db), 1);
     sf_sql_close(db);
-    db = open_db(path);
+    db = open_db();
     sf_sql_close(db);
 }
 
 static void test_newer_schema_is_refused(void **state)
 {
-    struct sf_sql *db = open_db(path);
+    struct sf_sql *db = open_db();
     struct sf_diag diag;
 
     (void)state;
     sf_sql_close(db);
-    assert_int_equal(open_steps(path, steps, 2, &diag, &db), SF_ERR_CONFIG);
+    assert_int_equal(open_steps(steps, 2, &diag, &db), SF_ERR_CONFIG);
     assert_non_null(strstr(diag.message, "schema version 3"));
     assert_non_null(strstr(diag.message, "up to 2"));
 }
@@ -130,30 +142,31 @@ static void test_newer_schema_is_refused(void **state)
 static void test_changed_step_is_refused(void **state)
 {
     struct sf_sql_migration changed[3];
-    struct sf_sql *db = open_db(path);
+    struct sf_sql *db = open_db();
     struct sf_diag diag;
 
     (void)state;
     sf_sql_close(db);
     memcpy(changed, steps, sizeof(changed));
-    changed[1].sqlite = "ALTER TABLE t ADD COLUMN m INTEGER";
-    assert_int_equal(open_steps(path, changed, 3, &diag, &db), SF_ERR_CONFIG);
+    changed[1].sqlite = changed[1].postgres = changed[1].mysql =
+        "ALTER TABLE t ADD COLUMN m INTEGER";
+    assert_int_equal(open_steps(changed, 3, &diag, &db), SF_ERR_CONFIG);
     assert_non_null(strstr(diag.message, "step 2"));
 }
 
 /* A step that fails half way leaves the schema as it was before the step. */
 static void test_failing_step_leaves_nothing(void **state)
 {
-    struct sf_sql_migration broken[2] = {steps[0],
-                                         STEP(2, "broken", "CREATE TABLE half (a); NONSENSE")};
-    struct sf_sql_migration good[2] = {steps[0], STEP(2, "good", "CREATE TABLE half (a)")};
+    struct sf_sql_migration broken[2] = {
+        steps[0], STEP(2, "broken", "CREATE TABLE half (a INTEGER); NONSENSE")};
+    struct sf_sql_migration good[2] = {steps[0], STEP(2, "good", "CREATE TABLE half (a INTEGER)")};
     struct sf_sql *db = NULL;
     struct sf_diag diag;
 
     (void)state;
-    assert_int_not_equal(open_steps(path, broken, 2, &diag, &db), SF_OK);
+    assert_int_not_equal(open_steps(broken, 2, &diag, &db), SF_OK);
     assert_non_null(strstr(diag.message, "broken"));
-    assert_int_equal(open_steps(path, good, 2, &diag, &db), SF_OK);
+    assert_int_equal(open_steps(good, 2, &diag, &db), SF_OK);
     sf_sql_close(db);
 }
 
@@ -161,15 +174,18 @@ static void test_file_that_is_no_database_is_corrupt(void **state)
 {
     struct sf_sql *db = NULL;
     struct sf_diag diag;
-    FILE *f = fopen(path, "w");
 
     (void)state;
+    if (place.where.kind != SF_SQL_SQLITE)
+        return;
+    FILE *f = fopen(place.path, "w");
     assert_non_null(f);
     for (int i = 0; i < 200; i++)
         (void)fputs("this is no database at all\n", f);
     (void)fclose(f);
-    assert_int_equal(open_steps(path, steps, 3, &diag, &db), SF_ERR_CORRUPT);
-    assert_int_equal(open_steps("/proc/none/p.sqlite", steps, 3, &diag, &db), SF_ERR_IO);
+    assert_int_equal(open_steps(steps, 3, &diag, &db), SF_ERR_CORRUPT);
+    place.where.path = "/proc/none/p.sqlite";
+    assert_int_equal(open_steps(steps, 3, &diag, &db), SF_ERR_IO);
 }
 
 static void test_u64_is_lossless_and_sorts(void **state)
@@ -182,7 +198,7 @@ static void test_u64_is_lossless_and_sorts(void **state)
                                       (1ull << 63) + 1,
                                       UINT64_MAX - 1,
                                       UINT64_MAX};
-    struct sf_sql *db = open_db(NULL);
+    struct sf_sql *db = open_db();
     struct sf_sql_conn *conn = sf_sql_acquire(db, NULL, SF_SQL_WRITE);
     bool row = false;
 
@@ -211,7 +227,7 @@ static void test_text_and_blobs_are_byte_exact(void **state)
 {
     static const uint8_t blob[] = {0, 255, 0, 10, 39};
     static const char *const names[] = {"a", "A", "\xc3\xa4", "a\xcc\x88", "z", ""};
-    struct sf_sql *db = open_db(NULL);
+    struct sf_sql *db = open_db();
     struct sf_sql_conn *conn = sf_sql_acquire(db, NULL, SF_SQL_WRITE);
     bool row = false;
 
@@ -280,7 +296,7 @@ static const struct sf_sql_upsert guarded = {
 
 static void test_upserts(void **state)
 {
-    struct sf_sql *db = open_db(NULL);
+    struct sf_sql *db = open_db();
     struct sf_sql_conn *conn = sf_sql_acquire(db, NULL, SF_SQL_WRITE);
 
     (void)state;
@@ -312,7 +328,7 @@ static void test_upserts(void **state)
 
 static void test_transaction_stands_or_falls_whole(void **state)
 {
-    struct sf_sql *db = open_db(path);
+    struct sf_sql *db = open_db();
     struct sf_sql_conn *conn = sf_sql_acquire(db, NULL, SF_SQL_WRITE);
 
     (void)state;
@@ -337,14 +353,14 @@ static void test_transaction_stands_or_falls_whole(void **state)
     sf_sql_release(conn); /* open: rolled back */
     assert_int_equal(count_committed(db), 2);
     sf_sql_close(db);
-    db = open_db(path);
+    db = open_db();
     assert_int_equal(count_committed(db), 2);
     sf_sql_close(db);
 }
 
 static void test_reader_keeps_its_snapshot(void **state)
 {
-    struct sf_sql *db = open_db(path);
+    struct sf_sql *db = open_db();
     struct sf_sql_conn *reader = sf_sql_acquire(db, NULL, SF_SQL_READ);
 
     (void)state;
@@ -355,7 +371,8 @@ static void test_reader_keeps_its_snapshot(void **state)
     assert_int_equal(count_rows(reader), 0);
     assert_int_equal(sf_sql_commit(reader, NULL), SF_OK);
     assert_int_equal(count_rows(reader), 1);
-    assert_int_equal(insert(reader, 2, "b"), SF_ERR_UNAVAILABLE); /* readers never write */
+    if (place.where.kind != SF_SQL_MYSQL) /* it has no such readers that TiDB knows too */
+        assert_int_equal(insert(reader, 2, "b"), SF_ERR_UNAVAILABLE); /* readers never write */
     sf_sql_release(reader);
     sf_sql_release(writer);
     sf_sql_close(db);
@@ -364,8 +381,8 @@ static void test_reader_keeps_its_snapshot(void **state)
 /* Two processes on one file: the second writer waits, and finds the first one's rows. */
 static void test_two_databases_on_one_file(void **state)
 {
-    struct sf_sql *a = open_db(path);
-    struct sf_sql *b = open_db(path);
+    struct sf_sql *a = open_db();
+    struct sf_sql *b = open_db();
     struct sf_sql_conn *conn = sf_sql_acquire(a, NULL, SF_SQL_WRITE);
 
     (void)state;
@@ -408,7 +425,7 @@ static void test_faults_around_the_commit(void **state)
 {
     struct scripted faults = {
         .base = {.before_commit = before_commit, .after_commit = after_commit}};
-    struct sf_sql *db = open_db(NULL);
+    struct sf_sql *db = open_db();
     struct sf_sql *handle = sf_sql_share(db, &faults.base);
 
     (void)state;
@@ -457,11 +474,14 @@ static void *work(void *arg)
 static void test_many_tasks_take_turns(void **state)
 {
     struct worker workers[WRITERS];
-    const char *files[2] = {path, NULL};
 
     (void)state;
     for (size_t f = 0; f < 2; f++) {
-        struct sf_sql *db = open_db(files[f]);
+        if (f == 1 && place.where.kind == SF_SQL_SQLITE)
+            place.where.path = NULL; /* once more in memory */
+        else if (f == 1)
+            sf_test_sql_empty(&place);
+        struct sf_sql *db = open_db();
         for (uint64_t i = 0; i < WRITERS; i++) {
             workers[i] = (struct worker){.db = db, .id = i};
             assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
