@@ -25,6 +25,10 @@
 /* From a drop or a tombstone to the release of the name, in all runs. */
 #define CCS_GC_DELAY_MS 700
 
+/* Of every budget, in all runs. */
+#define CCS_QUOTA_RATE  100u
+#define CCS_QUOTA_BURST 200u
+
 #define TSO_START (UINT64_C(1767225600000) << 18)
 
 struct history;
@@ -157,6 +161,10 @@ void lose_projection(struct world *w, const char *sql);
 /* ccs_lineage.c */
 extern const struct sim_scenario ccs_lineages[];
 extern const size_t ccs_lineage_count;
+
+/* ccs_quota.c */
+void ccs_quota_run(struct sim *sim);
+void ccs_quota_run_lost(struct sim *sim);
 
 /* sim_ccs.c */
 struct sim_options ccs_doubt_options(void);

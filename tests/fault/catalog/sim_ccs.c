@@ -196,8 +196,10 @@ int main(int argc, char **argv)
     struct sim_scenario scenarios[24] = {
         {.name = "ccs", .area = "ccs", .run = run_ccs, .proves = proves},
         {.name = "ccs_doubt", .area = "ccs", .run = run_doubt},
-        {.name = "ccs_lost", .area = "ccs", .run = run_lost}};
-    size_t count = 3;
+        {.name = "ccs_lost", .area = "ccs", .run = run_lost},
+        {.name = "ccs_quota", .area = "ccs", .run = ccs_quota_run},
+        {.name = "ccs_quota_lost", .area = "ccs", .run = ccs_quota_run_lost}};
+    size_t count = 5;
     SF_ASSERT(count + ccs_lineage_count + ccs_script_count <= SF_ARRAY_LEN(scenarios));
     memcpy(scenarios + count, ccs_lineages, ccs_lineage_count * sizeof(scenarios[0]));
     count += ccs_lineage_count;
