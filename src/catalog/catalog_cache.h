@@ -32,7 +32,8 @@ enum sf_catalog_fact {
     SF_CATALOG_FACT_SCHEMA,          /* (namespace, id) -> packed GetCollectionSchemaResponse */
     SF_CATALOG_FACT_SYNC,            /* (namespace, id) -> packed GetSchemaSyncStatusResponse */
     SF_CATALOG_FACT_ADMISSION,       /* (namespace, id) -> etag, NUL, packed admission state;
-                                        number = where the state begins */
+                                        number = where the state begins; bound = binding revision
+                                        of the same snapshot */
     SF_CATALOG_FACT_ADOPTED,         /* (namespace, id) -> number = generation adopted */
     SF_CATALOG_FACT_COMMAND,         /* command identity -> packed CommandOutcomeObject */
     SF_CATALOG_FACT_COUNT

@@ -3,8 +3,9 @@
  * read goes from fact to fact to its answer. A lookup by name first asks for the id (the name's
  * lane), then for what stands under the id (the id's lane); the answers that do not depend on the
  * caller are kept packed. Where a binding revision is part of an answer it is read before the
- * mapping: a mapping may be newer than its revision, never older. That a name is not bound holds
- * under the revision of the same snapshot alone. That an id is unknown is never kept.
+ * mapping, and the mapping tells the revision of its own snapshot: the greater of both goes out, so
+ * that a revision never stands for two bindings. That a name is not bound holds under the revision
+ * of the same snapshot alone. That an id is unknown is never kept.
  */
 #include "catalog/catalog_read.h"
 
@@ -207,11 +208,15 @@ static enum sf_err load_admission(struct load *load)
 {
     uint64_t namespace_id = load->key->namespace_id;
     uint64_t collection_id = load->key->collection_id;
+    SF_PB(NamespaceRow) *ns = NULL;
     SF_PB(CollectionRow) *row = NULL;
     SF_PB(SchemaGenerationRow) *active = NULL;
     SF_PB(SchemaGenerationRow) *ready = NULL;
-    enum sf_err err = sf_catalog_sql_collection(load->conn, namespace_id, collection_id,
-                                                load->arena, load->diag, &row);
+    enum sf_err err =
+        sf_catalog_sql_namespace(load->conn, namespace_id, load->arena, load->diag, &ns);
+    if (err == SF_OK)
+        err = sf_catalog_sql_collection(load->conn, namespace_id, collection_id, load->arena,
+                                        load->diag, &row);
     if (err == SF_OK && row == NULL)
         err = not_found(load->diag, "collection");
     if (err == SF_OK && row->_active_schema_version_case != 0)
@@ -231,6 +236,7 @@ static enum sf_err load_admission(struct load *load)
     size_t at = strlen(state->descriptor_etag) + 1;
     size_t len = protobuf_c_message_get_packed_size(&state->base);
     load->value = sf_catalog_value_new(at, at + len);
+    load->value->bound = ns == NULL ? 0 : ns->collection_name_binding_revision;
     memcpy(load->value->bytes, state->descriptor_etag, at);
     (void)protobuf_c_message_pack(&state->base, load->value->bytes + at);
     return SF_OK;
@@ -397,8 +403,10 @@ static void forget_name(const struct sf_catalog_reading *reading)
 static bool take_name(struct sf_catalog_reading *reading, const struct sf_catalog_value *value)
 {
     if (reading->kind == SF_CATALOG_READ_BINDING) {
-        if (value->bound >= reading->revision)
+        if (value->bound >= reading->revision) {
+            reading->revision = value->bound;
             return answer_binding(reading, value->number);
+        }
         forget_name(reading);
         return false;
     }
@@ -437,9 +445,11 @@ static bool take_binding(struct sf_catalog_reading *reading, const struct sf_cat
 }
 
 /* The state with its binding revision, or "not modified" to who knows both. */
-static bool answer_admission(const struct sf_catalog_reading *reading,
+static bool answer_admission(struct sf_catalog_reading *reading,
                              const struct sf_catalog_value *value)
 {
+    if (value->bound > reading->revision)
+        reading->revision = value->bound;
     const SF_PB(GetCollectionAdmissionStateRequest) *request =
         (const SF_PB(GetCollectionAdmissionStateRequest) *)reading->request;
     SF_PB(GetCollectionAdmissionStateResponse) response;

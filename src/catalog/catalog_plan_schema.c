@@ -51,7 +51,10 @@ static enum sf_err schema_load(struct sf_catalog_command *command, struct sf_sql
     struct sf_arena *arena = command->scratch;
     struct sf_diag *diag = &command->diag;
     *out_pivot = false;
-    enum sf_err err = sf_catalog_sql_collection(conn, ns, id, arena, diag, &rows->collection);
+    enum sf_err err = sf_catalog_sql_business(conn, command->ops->kind_name, command->business_key,
+                                              arena, diag, &rows->business);
+    if (err == SF_OK)
+        err = sf_catalog_sql_collection(conn, ns, id, arena, diag, &rows->collection);
     if (err != SF_OK || rows->collection == NULL)
         return err;
     err = sf_catalog_sql_namespace(conn, ns, arena, diag, &rows->ns);
@@ -67,9 +70,6 @@ static enum sf_err schema_load(struct sf_catalog_command *command, struct sf_sql
         err = sf_catalog_sql_generation(conn, ns, id, SF_CATALOG_GENERATION_TOKEN, 0,
                                         put->fence->schema_generation_token, arena, diag,
                                         &rows->same_token);
-    if (err == SF_OK)
-        err = sf_catalog_sql_business(conn, command->ops->kind_name, command->business_key, arena,
-                                      diag, &rows->business);
     return err;
 }
 
