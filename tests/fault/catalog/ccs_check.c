@@ -131,15 +131,6 @@ void check_dump_rows(struct sf_sql *sql, struct sf_buf *out)
                " ORDER BY command_identity",
                5, out);
     dump_query(conn,
-               "SELECT namespace_name, CAST(last_allocated_epoch AS TEXT)"
-               " FROM namespace_name_epochs ORDER BY namespace_name",
-               2, out);
-    dump_query(conn,
-               "SELECT CAST(namespace_id AS TEXT), collection_name,"
-               " CAST(last_allocated_epoch AS TEXT)"
-               " FROM collection_name_epochs ORDER BY namespace_id, collection_name",
-               3, out);
-    dump_query(conn,
                "SELECT latest_applied_schema_generation_token,"
                " CAST(latest_collected_at_unix_ms AS TEXT) FROM collection_statistics_heads",
                2, out);

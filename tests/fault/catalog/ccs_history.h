@@ -202,6 +202,9 @@ void revive_names(struct client *c);
 /* ccs_judge.c: judges every call. */
 void judge_calls(struct history *h);
 
+/* ccs_epochs.c: the epochs that a projection shows are the model's. After model_run. */
+void check_epochs(const struct history *h, struct sf_sql *sql, bool rebuilt);
+
 /* ccs_binding.c: judges binding revisions. */
 void judge_bindings(struct history *h);
 

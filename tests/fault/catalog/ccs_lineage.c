@@ -192,6 +192,8 @@ static void finish(struct world *w, struct sim_process *clients)
     check_dump_rows(w->rebuilt, &after);
     history_collect(h);
     model_run(h);
+    check_epochs(h, w->sql, w->lost);
+    check_epochs(h, w->rebuilt, true);
     judge_calls(h);
     judge_bindings(h);
     compare_surveys(h);

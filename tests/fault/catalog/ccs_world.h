@@ -45,6 +45,7 @@ struct world {
     struct sim *sim;
     struct sf_sql *sql;         /* the shared projection */
     struct sf_sql *rebuilt;     /* of the node that rebuilds */
+    bool lost;                  /* the shared projection was rebuilt, too */
     struct sim_service service; /* of the contenders */
     struct sim_node *nodes[2];
     struct script *script;      /* of a scripted run, NULL = none */
