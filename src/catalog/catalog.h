@@ -26,9 +26,12 @@ struct sf_catalog;
 struct sf_catalog_trace {
     /* A request (its method, or a command's kind) goes on on the lane of this kind
      * ("namespace-name", "namespace-id", "collection-name", "collection-id") and key. Any thread;
-     * short. */
+     * short. NULL = not wanted. */
     void (*lane)(struct sf_catalog_trace *trace, const char *request, const char *lane,
                  uint64_t key);
+    /* A command is decided on the lane of this kind, holds its gates and has written nothing: a
+     * test may hold it up. On its lane's task. NULL = not wanted. */
+    void (*apply)(struct sf_catalog_trace *trace, const char *request, const char *lane);
 };
 
 /* Everything the service gets from outside; all borrowed until sf_catalog_close returned. */
@@ -46,6 +49,8 @@ struct sf_catalog_deps {
     uint32_t lane_shards;           /* at the store's first start only: 1..1024, 0 = 64 */
     size_t cache_bytes;             /* of facts in memory, 1 MiB to 1 TiB, 0 = 64 MiB */
     uint32_t max_result_window;     /* default of effective_max_result_window, 0 = 10000 */
+    uint64_t collection_gc_delay_ms; /* from a drop to the release of its name, 0 = 7 days */
+    uint64_t namespace_gc_delay_ms;  /* from a namespace's tombstone to the same, 0 = 7 days */
     struct sf_catalog_trace *trace; /* NULL in production */
     bool run_jobs;                  /* background jobs run by themselves (`loop` is there) */
 };

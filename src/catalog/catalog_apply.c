@@ -23,6 +23,7 @@ enum step {
     STEP_PIVOT,   /* goes on on another lane */
     STEP_REFUSE,  /* command->diag is the answer */
     STEP_REPLAY,  /* rows.replay is the answer */
+    STEP_TODAY,   /* a repeat: plan.outcome's payload, from today's lineage, is the answer */
     STEP_ANSWERED /* plan.outcome is the answer */
 };
 
@@ -153,15 +154,8 @@ static void answer_refusal(struct sf_catalog_command *command)
 }
 
 /* A repeat that is answered from today's lineage. */
-static void answer_replay(struct sf_catalog_command *command)
+static void answer_today(struct sf_catalog_command *command)
 {
-    enum sf_err err = command->ops->replay(command);
-    if (err != SF_OK) {
-        if (command->diag.err != err)
-            sf_diag_set(&command->diag, err, "%s", sf_err_info(err)->meaning);
-        answer_refusal(command);
-        return;
-    }
     const ProtobufCBinaryData *payload = &command->plan.outcome.success_payload;
     struct sf_view response = sf_view_bytes(payload->data, payload->len);
     answer(command, &response);
@@ -187,10 +181,6 @@ static void answer_record(struct sf_catalog_command *command,
         else
             sf_diag_set(&command->diag, SF_INTERNAL, "a failed record names no failure");
         answer_refusal(command);
-        return;
-    }
-    if (outcome == command->rows.replay && command->ops->replay != NULL) {
-        answer_replay(command);
         return;
     }
     struct sf_view response =
@@ -338,6 +328,30 @@ static enum sf_err settle_business(struct sf_catalog_command *command, bool *out
     return err;
 }
 
+/* Lets a test hold the command up. */
+static void trace_apply(struct sf_catalog_command *command)
+{
+    struct sf_catalog_trace *trace = command->catalog->deps.trace;
+    if (trace != NULL && trace->apply != NULL)
+        trace->apply(trace, command->ops->kind_name, sf_catalog_lane_name(command->lane));
+}
+
+/* A repeat: the record answers, or today's lineage where the kind says so. */
+static enum step run_replay(struct sf_catalog_command *command)
+{
+    const SF_PB(CommandOutcomeObject) *record = command->rows.replay;
+    if (command->ops->replay == NULL ||
+        strcmp(record->payload_fingerprint, command->fingerprint) != 0 ||
+        record->terminal_state != SF_PBE(COMMAND_TERMINAL_STATE, APPLIED))
+        return STEP_REPLAY;
+    enum sf_err err = command->ops->replay(command);
+    if (err == SF_OK)
+        return STEP_TODAY;
+    if (command->diag.err != err)
+        sf_diag_set(&command->diag, err, "%s", sf_err_info(err)->meaning);
+    return STEP_REFUSE;
+}
+
 static enum step run_gated(struct sf_catalog_command *command)
 {
     bool pivot = false;
@@ -347,7 +361,7 @@ static enum step run_gated(struct sf_catalog_command *command)
     if (err != SF_OK)
         return STEP_REFUSE;
     if (command->rows.replay != NULL)
-        return STEP_REPLAY;
+        return run_replay(command);
     if (pivot)
         return STEP_PIVOT;
     err = settle_miss(command);
@@ -366,6 +380,7 @@ static enum step run_gated(struct sf_catalog_command *command)
         return STEP_REFUSE;
     }
     sf_diag_init(&command->diag);
+    trace_apply(command);
     switch (sf_catalog_group_commit(command)) {
     case SF_CATALOG_COMMITTED:
         return STEP_ANSWERED;
@@ -403,7 +418,7 @@ static bool queue(struct sf_catalog_command *command, enum sf_catalog_lane lane)
     struct sf_catalog_trace *trace = command->catalog->deps.trace;
     command->lane = lane;
     command->task.run = command_run;
-    if (trace != NULL)
+    if (trace != NULL && trace->lane != NULL)
         trace->lane(trace, command->ops->kind_name, sf_catalog_lane_name(lane), key);
     enum sf_err err = sf_sched_submit(command->catalog->deps.sched, key, &command->task);
     if (err == SF_OK)
@@ -449,9 +464,13 @@ static void command_run(struct sf_task *task)
         answer_refusal(command);
         break;
     case STEP_REPLAY:
+    case STEP_TODAY:
         if (command->catalog->metric_replays != NULL)
             sf_metric_add(command->catalog->metric_replays, 1);
-        answer_record(command, command->rows.replay);
+        if (step == STEP_TODAY)
+            answer_today(command);
+        else
+            answer_record(command, command->rows.replay);
         break;
     case STEP_ANSWERED:
         answer_record(command, &command->plan.outcome);

@@ -9,6 +9,7 @@
  */
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_projector.h"
+#include "catalog/catalog_lifecycle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@ static const struct sf_catalog_job_kind kinds[] = {
     {"collection-stats", PROJECTOR_PERIOD_MS, false, sf_catalog_run_stats},
     {"collection-index", PROJECTOR_PERIOD_MS, false, sf_catalog_run_index},
     {"namespace-aggregate", PROJECTOR_PERIOD_MS, false, sf_catalog_run_aggregate},
+    {"release-sweep", 60000, false, sf_catalog_sweep_job},
+    {"tombstone-repair", 300000, false, sf_catalog_tombstone_repair},
 };
 
 struct sf_catalog_job {
@@ -57,10 +60,15 @@ static const struct sf_catalog_job_kind *kind_at(size_t i)
 
 /* Jobs wait for commands of their own (sf_catalog_intend), so only two of them may hold a worker at
  * a time: a quick one and a slow one. */
+uint64_t sf_catalog_job_lane(bool slow)
+{
+    uint8_t which = slow ? 1 : 0;
+    return sf_xxh64(&which, sizeof(which), SF_CATALOG_JOB_LANE_SEED);
+}
+
 static uint64_t lane_of(const struct sf_catalog_job_kind *kind)
 {
-    uint8_t slow = kind->slow ? 1 : 0;
-    return sf_xxh64(&slow, sizeof(slow), SF_CATALOG_JOB_LANE_SEED);
+    return sf_catalog_job_lane(kind->slow);
 }
 
 /* One cycle and its record. */

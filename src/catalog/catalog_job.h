@@ -20,6 +20,9 @@ struct sf_catalog_job_kind {
                        uint64_t *out_done);
 };
 
+/* Lane on which the quick or the slow jobs run. */
+uint64_t sf_catalog_job_lane(bool slow);
+
 /* Makes the jobs; arms their timers when deps.run_jobs. After the open, before the first request.
  */
 void sf_catalog_jobs_start(struct sf_catalog *catalog);

@@ -205,16 +205,18 @@ enum sf_err sf_catalog_pointers(struct sf_catalog *catalog, struct sf_sched *sch
     return err;
 }
 
-/* Message type of the control object of a command kind. */
-static const ProtobufCMessageDescriptor *control_type(SF_PB(CommandKind) kind)
+const ProtobufCMessageDescriptor *sf_catalog_control_type(SF_PB(CommandKind) kind)
 {
     switch (kind) {
     case SF_PBE(COMMAND_KIND, PUT_NAMESPACE_METADATA):
+    case SF_PBE(COMMAND_KIND, NAMESPACE_LIFECYCLE_TRANSITION):
         return &searchfabric__v1__namespace_descriptor_object__descriptor;
     case SF_PBE(COMMAND_KIND, PUT_COLLECTION_METADATA):
         return &searchfabric__v1__collection_descriptor_object__descriptor;
     case SF_PBE(COMMAND_KIND, PUT_COLLECTION_SCHEMA):
         return &searchfabric__v1__schema_generation_object__descriptor;
+    case SF_PBE(COMMAND_KIND, DROP_COLLECTION):
+        return &searchfabric__v1__collection_tombstone_object__descriptor;
     default:
         return NULL;
     }
@@ -228,7 +230,7 @@ enum sf_err sf_catalog_control_read(struct sf_catalog *catalog, struct sf_sched 
     *out_object = NULL;
     if (outcome->n_control_objects == 0)
         return SF_OK;
-    const ProtobufCMessageDescriptor *type = control_type(outcome->command_kind);
+    const ProtobufCMessageDescriptor *type = sf_catalog_control_type(outcome->command_kind);
     if (type == NULL)
         return sf_diag_set(diag, SF_ERR_CORRUPT, "record %s is not of this revision",
                            outcome->command_identity);

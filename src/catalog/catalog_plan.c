@@ -323,15 +323,15 @@ static enum sf_err namespace_load(struct sf_catalog_command *command, struct sf_
 static enum sf_err namespace_race(struct sf_catalog_command *command)
 {
     const SF_PB(NamespaceRow) *row = command->rows.ns;
-    if (row != NULL && row->lifecycle_state == SF_PBE(NAMESPACE_LIFECYCLE_STATE, TOMBSTONED))
-        return sf_catalog_lifecycle_conflict(&command->diag, "namespace_name", "tombstoned",
-                                             "the namespace name is reserved by a tombstone");
     if (row == NULL || row->namespace_name_allocation_epoch != command->captured[1] ||
         row->namespace_revision != command->captured[2])
         return sf_catalog_lifecycle_conflict(
             &command->diag, "resolved_namespace_lineage",
             row == NULL ? "tombstoned" : sf_catalog_lifecycle_text(row->lifecycle_state),
             "the namespace changed while the update was on its way");
+    if (row->lifecycle_state == SF_PBE(NAMESPACE_LIFECYCLE_STATE, TOMBSTONED))
+        return sf_catalog_lifecycle_conflict(&command->diag, "namespace_name", "tombstoned",
+                                             "the namespace name is reserved by a tombstone");
     return SF_OK;
 }
 

@@ -90,6 +90,8 @@ struct sf_catalog_rows {
     SF_PB(SchemaGenerationRow) * active;       /* active generation */
     SF_PB(SchemaGenerationRow) * same_version; /* generation with the requested version */
     SF_PB(SchemaGenerationRow) * same_token;   /* generation with the requested token */
+    bool active_child;                         /* the namespace has an ACTIVE collection */
+    const char *blocked_by;                    /* what keeps a name reserved, NULL = nothing */
 };
 
 /* What a resolved command makes durable and shows; lives for one try. */
@@ -308,6 +310,8 @@ void sf_catalog_key_collection(struct sf_buf *out, uint64_t namespace_id, uint64
                                uint64_t revision);
 void sf_catalog_key_generation(struct sf_buf *out, uint64_t namespace_id, uint64_t collection_id,
                                uint64_t version, const char *token);
+void sf_catalog_key_tombstone(struct sf_buf *out, uint64_t namespace_id, uint64_t collection_id,
+                              uint64_t drop_revision);
 void sf_catalog_key_statistics_head(struct sf_buf *out, uint64_t namespace_id,
                                     uint64_t collection_id);
 void sf_catalog_key_statistics(struct sf_buf *out, uint64_t namespace_id, uint64_t collection_id,
@@ -415,6 +419,9 @@ size_t sf_catalog_pointer_puts(const SF_PB(CommandOutcomeObject) * outcome,
 /* Makes the replay pointers of a committed outcome stand. Errors as sf_catalog_put_settle. */
 enum sf_err sf_catalog_pointers(struct sf_catalog *catalog, struct sf_sched *sched,
                                 const SF_PB(CommandOutcomeObject) * outcome);
+
+/* Message type of the control object of a command kind; NULL: the kind has none. */
+const ProtobufCMessageDescriptor *sf_catalog_control_type(SF_PB(CommandKind) kind);
 
 /* Reads the control object of a committed outcome and checks it against the outcome's SHA-256;
  * NULL when it has none. Errors: SF_ERR_CORRUPT, SF_ERR_UNAVAILABLE. */
@@ -579,6 +586,14 @@ enum sf_err sf_catalog_project_claim(struct sf_catalog *catalog, struct sf_sql_c
 /* SF_ERR_DEPOSED unless the claim is still this owner's. */
 enum sf_err sf_catalog_project_claimed(struct sf_catalog *catalog, struct sf_sql_conn *conn,
                                        struct sf_diag *diag);
+
+/* The row of a collection's descriptor; the binding revision after one more change, never below
+ * `floor`. */
+enum sf_err sf_catalog_project_collection(struct sf_sql_conn *conn,
+                                          const SF_PB(CollectionDescriptorObject) * object,
+                                          struct sf_diag *diag);
+enum sf_err sf_catalog_project_binding(struct sf_sql_conn *conn, uint64_t namespace_id,
+                                       uint64_t floor, struct sf_diag *diag);
 
 /* One more binding revision for every namespace (after a rebuild). */
 enum sf_err sf_catalog_project_bump_bindings(struct sf_sql_conn *conn, struct sf_diag *diag);

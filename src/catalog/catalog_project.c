@@ -8,6 +8,7 @@
  */
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_rules.h"
+#include "catalog/catalog_lifecycle.h"
 
 #include "base/pbjson.h"
 
@@ -214,7 +215,9 @@ static const struct sf_sql_upsert replay_row = {
                "schema_version, fence_expected_prev_schema_version, "
                "fence_schema_generation_token, fence_enforce_monotonic_apply, "
                "payload_fingerprint, terminal_state, replay_classification, "
-               "original_outcome_json, command_object_key, created_ts, applied_ts",
+               "original_outcome_json, command_object_key, created_ts, applied_ts, "
+               "expected_head_version, new_head_version, manifest_checksum_or_etag, "
+               "target_lifecycle_state, expected_namespace_revision, release_cutoff_unix_ms",
     .key = "command_identity",
 };
 
@@ -251,6 +254,28 @@ static void bind_fence(struct sf_sql_stmt *stmt, const SF_PB(CommandOutcomeObjec
         sf_sql_bind_i64(stmt, 20, fence->enforce_monotonic_apply ? 1 : 0);
     else
         sf_sql_bind_null(stmt, 20);
+}
+
+/* Key fields of internal intents. */
+static void bind_intent(struct sf_sql_stmt *stmt, const SF_PB(CommandOutcomeObject) * outcome)
+{
+    const SF_PB(HeadAdvanceTuple) *head = outcome->head_advance;
+    sf_sql_bind_null(stmt, 28);
+    if (head != NULL)
+        sf_sql_bind_i64(stmt, 28, head->expected_head_version);
+    bind_u64_or_null(stmt, 29, head != NULL, head == NULL ? 0 : head->new_head_version);
+    bind_str(stmt, 30, head != NULL, head == NULL ? "" : head->manifest_checksum_or_etag);
+    sf_sql_bind_null(stmt, 31);
+    if (outcome->target_lifecycle_state != SF_PBE(NAMESPACE_LIFECYCLE_STATE, UNSPECIFIED))
+        sf_sql_bind_text(stmt, 31,
+                         enum_text(&searchfabric__v1__namespace_lifecycle_state__descriptor,
+                                   (int)outcome->target_lifecycle_state,
+                                   "NAMESPACE_LIFECYCLE_STATE_"));
+    bind_u64_or_null(stmt, 32, outcome->_expected_namespace_revision_case != 0,
+                     outcome->expected_namespace_revision);
+    sf_sql_bind_null(stmt, 33);
+    if (outcome->_release_cutoff_unix_ms_case != 0)
+        sf_sql_bind_i64(stmt, 33, outcome->release_cutoff_unix_ms);
 }
 
 /* Inserts the replay row; *out_fresh false when it was there. */
@@ -294,6 +319,7 @@ static enum sf_err insert_replay(struct sf_sql_conn *conn,
     sf_buf_fini(&key);
     sf_sql_bind_u64(stmt, 26, outcome->created_ts);
     sf_sql_bind_u64(stmt, 27, outcome->applied_ts);
+    bind_intent(stmt, outcome);
     uint64_t changes = 0;
     err = sf_sql_run(stmt, diag, &changes);
     *out_fresh = changes != 0;
@@ -414,9 +440,8 @@ static void bind_no_head(struct sf_sql_stmt *stmt, int index)
     sf_sql_bind_text(stmt, index + 3, sf_view_str("IDLE"));
 }
 
-/* The binding revision after one more change, never below `floor`. */
-static enum sf_err raise_binding(struct sf_sql_conn *conn, uint64_t namespace_id, uint64_t floor,
-                                 struct sf_diag *diag)
+enum sf_err sf_catalog_project_binding(struct sf_sql_conn *conn, uint64_t namespace_id,
+                                       uint64_t floor, struct sf_diag *diag)
 {
     struct sf_sql_stmt *stmt;
     enum sf_err err = sf_sql_prepare(conn,
@@ -432,10 +457,9 @@ static enum sf_err raise_binding(struct sf_sql_conn *conn, uint64_t namespace_id
     return sf_sql_run(stmt, diag, NULL);
 }
 
-static enum sf_err project_collection(struct sf_sql_conn *conn,
-                                      const SF_PB(CommandOutcomeObject) * outcome,
-                                      const SF_PB(CollectionDescriptorObject) * object,
-                                      struct sf_diag *diag)
+enum sf_err sf_catalog_project_collection(struct sf_sql_conn *conn,
+                                          const SF_PB(CollectionDescriptorObject) * object,
+                                          struct sf_diag *diag)
 {
     struct sf_sql_stmt *stmt;
     enum sf_err err = sf_sql_prepare_upsert(conn, &collection_row, diag, &stmt);
@@ -462,9 +486,18 @@ static enum sf_err project_collection(struct sf_sql_conn *conn,
         err = sf_catalog_project_name_epoch(conn, object->collection->namespace_id,
                                             object->collection_name,
                                             object->collection_name_allocation_epoch, diag);
+    return err;
+}
+
+static enum sf_err project_collection(struct sf_sql_conn *conn,
+                                      const SF_PB(CommandOutcomeObject) * outcome,
+                                      const SF_PB(CollectionDescriptorObject) * object,
+                                      struct sf_diag *diag)
+{
+    enum sf_err err = sf_catalog_project_collection(conn, object, diag);
     if (err == SF_OK && outcome->collection_name_binding_revision != 0)
-        err = raise_binding(conn, object->collection->namespace_id,
-                            outcome->collection_name_binding_revision, diag);
+        err = sf_catalog_project_binding(conn, object->collection->namespace_id,
+                                         outcome->collection_name_binding_revision, diag);
     return err;
 }
 
@@ -638,10 +671,15 @@ static enum sf_err project_rows(struct sf_catalog *catalog, struct sf_sql_conn *
     err = insert_replay(conn, outcome, diag, out_fresh);
     if (err != SF_OK || !*out_fresh)
         return err;
-    if (object == NULL || outcome->terminal_state != SF_PBE(COMMAND_TERMINAL_STATE, APPLIED))
+    if (outcome->terminal_state != SF_PBE(COMMAND_TERMINAL_STATE, APPLIED) ||
+        outcome->replay_classification != SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL))
         return SF_OK;
+    if (object == NULL && sf_catalog_control_type(outcome->command_kind) != NULL)
+        return sf_diag_set(diag, SF_ERR_CORRUPT, "record %s names no control object",
+                           outcome->command_identity);
     switch (outcome->command_kind) {
     case SF_PBE(COMMAND_KIND, PUT_NAMESPACE_METADATA):
+    case SF_PBE(COMMAND_KIND, NAMESPACE_LIFECYCLE_TRANSITION):
         return project_namespace(conn, (const SF_PB(NamespaceDescriptorObject) *)object, arena,
                                  diag);
     case SF_PBE(COMMAND_KIND, PUT_COLLECTION_METADATA):
@@ -649,6 +687,13 @@ static enum sf_err project_rows(struct sf_catalog *catalog, struct sf_sql_conn *
                                   diag);
     case SF_PBE(COMMAND_KIND, PUT_COLLECTION_SCHEMA):
         return project_generation(conn, (const SF_PB(SchemaGenerationObject) *)object, diag);
+    case SF_PBE(COMMAND_KIND, DROP_COLLECTION):
+        return sf_catalog_project_drop(conn, outcome,
+                                       (const SF_PB(CollectionTombstoneObject) *)object, diag);
+    case SF_PBE(COMMAND_KIND, NAMESPACE_NAME_RESERVATION_RELEASE):
+        return sf_catalog_project_release_namespace(conn, outcome, diag);
+    case SF_PBE(COMMAND_KIND, COLLECTION_NAME_RESERVATION_RELEASE):
+        return sf_catalog_project_release_collection(conn, outcome, diag);
     default:
         return sf_diag_set(diag, SF_ERR_CORRUPT, "a record of kind %s is not of this revision",
                            sf_catalog_kind_name(outcome->command_kind));

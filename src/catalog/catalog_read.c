@@ -66,7 +66,7 @@ static uint64_t any_lane(struct sf_catalog *catalog)
 static void trace_lane(const struct sf_catalog_reading *reading)
 {
     struct sf_catalog_trace *trace = reading->catalog->deps.trace;
-    if (trace == NULL)
+    if (trace == NULL || trace->lane == NULL)
         return;
     struct sf_catalog_cache_key key = sf_catalog_reading_key(reading);
     enum sf_catalog_lane lane = SF_CATALOG_LANE_COLLECTION_ID;

@@ -12,6 +12,7 @@ enum sf_catalog_family {
     SF_CATALOG_FAMILY_PUT_NAMESPACE,
     SF_CATALOG_FAMILY_PUT_COLLECTION,
     SF_CATALOG_FAMILY_PUT_SCHEMA,
+    SF_CATALOG_FAMILY_DROP,
     SF_CATALOG_FAMILY_READ
 };
 
@@ -98,6 +99,11 @@ SF_PB(NamespaceRow) * sf_catalog_namespace_row(const SF_PB(NamespaceDescriptorOb
 SF_PB(CollectionRow) * sf_catalog_collection_row(const SF_PB(CollectionDescriptorObject) * object,
                                                  const SF_PB(CollectionRow) * before,
                                                  struct sf_arena *arena);
+
+/* Fence of a drop: it must name the active generation. SF_VERSION_CONFLICT. OP-37. */
+enum sf_err sf_catalog_drop_fence_check(const SF_PB(SchemaFencePrecondition) * fence,
+                                        const SF_PB(CollectionRow) * collection,
+                                        struct sf_diag *diag);
 
 /* catalog_schema.c ------------------------------------------------------------------------- */
 

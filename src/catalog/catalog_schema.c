@@ -292,6 +292,30 @@ enum sf_err sf_catalog_fence_check(const SF_PB(PutCollectionSchemaRequest) * req
     return SF_OK;
 }
 
+enum sf_err sf_catalog_drop_fence_check(const SF_PB(SchemaFencePrecondition) * fence,
+                                        const SF_PB(CollectionRow) * collection,
+                                        struct sf_diag *diag)
+{
+    bool has_active = collection->_active_schema_version_case != 0;
+    const char *token = has_active ? collection->active_schema_generation_token : "";
+    uint64_t version = has_active ? collection->active_schema_version : 0;
+    const char *violated = NULL;
+    if (fence == NULL)
+        return SF_OK;
+    if (!has_active || strcmp(fence->schema_generation_token, token) != 0)
+        violated = "schema_generation_token";
+    else if (fence->_expected_prev_schema_version_case != 0 &&
+             fence->expected_prev_schema_version != version)
+        violated = "expected_prev_schema_version";
+    if (violated == NULL)
+        return SF_OK;
+    sf_diag_set(diag, SF_VERSION_CONFLICT, "fence: the drop does not name the active generation");
+    sf_diag_detail(diag, "violated_precondition", "%s", violated);
+    sf_diag_detail(diag, "active_schema_version", "%llu", (unsigned long long)version);
+    sf_diag_detail(diag, "active_schema_generation_token", "%s", token);
+    return SF_VERSION_CONFLICT;
+}
+
 /* Modalities as a bit set: their order says nothing. */
 static unsigned modality_set(const SF_PB(FieldDefinition) * field)
 {

@@ -7,6 +7,7 @@
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_projector.h"
+#include "catalog/catalog_lifecycle.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -30,6 +31,16 @@ static void put_collection(void *self, struct sf_call *call, const ProtobufCMess
 static void put_schema(void *self, struct sf_call *call, const ProtobufCMessage *request)
 {
     sf_catalog_mutate(self, &sf_catalog_put_schema, call, request);
+}
+
+static void drop_collection(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    sf_catalog_mutate(self, &sf_catalog_drop_collection, call, request);
+}
+
+static void transition_namespace(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    sf_catalog_intent(self, &sf_catalog_transition_namespace, call, request);
 }
 
 /* ---- public reads ------------------------------------------------------------------------- */
@@ -216,6 +227,8 @@ static const struct sf_method public_methods[] = {
            get_schema),
     METHOD("GetSchemaSyncStatus", get_schema_sync_status_request, get_schema_sync_status_response,
            get_sync),
+    METHOD("DropCollection", drop_collection_request, drop_collection_success_response,
+           drop_collection),
 };
 
 static const struct sf_method private_methods[] = {
@@ -225,12 +238,17 @@ static const struct sf_method private_methods[] = {
            get_collection_admission_state_response, get_admission),
     METHOD("ReportSchemaConvergenceSignal", report_schema_convergence_signal_request,
            report_schema_convergence_signal_response, report_signal),
+    METHOD("SubmitNamespaceLifecycleTransition", submit_namespace_lifecycle_transition_request,
+           submit_namespace_lifecycle_transition_response, transition_namespace),
+    METHOD("RunReleaseSweep", run_release_sweep_request, run_release_sweep_response,
+           sf_catalog_sweep_call),
 };
 
 static const struct sf_method operations_methods[] = {
     METHOD("ListCatalogJobs", list_catalog_jobs_request, list_catalog_jobs_response,
            sf_catalog_jobs_list),
     METHOD("RunCatalogJob", run_catalog_job_request, run_catalog_job_response, sf_catalog_job_call),
+    METHOD("ShowLineage", show_lineage_request, show_lineage_response, sf_catalog_lineage_call),
 };
 
 void sf_catalog_services(struct sf_catalog *catalog,

@@ -246,7 +246,27 @@ enum sf_err sf_catalog_sql_list_namespaces(struct sf_sql_conn *conn, struct sf_v
     " collection_truth_mode, lifecycle_state, options_json, encryption_json, approx_stats_json,"   \
     " index_json, manifest_head_version, expected_previous_head,"                                  \
     " manifest_head_last_update_epoch, manifest_head_reconciler_status,"                           \
-    " internal_policy_state_json, created_at_unix_ms, updated_at_unix_ms"
+    " internal_policy_state_json, created_at_unix_ms, updated_at_unix_ms, drop_revision,"          \
+    " dropped_at_unix_ms, gc_after_unix_ms"
+
+/* Where a tombstoned row stands in its drop. */
+static void drop_of_row(struct sf_sql_stmt *stmt, int column, SF_PB(CollectionRow) * row)
+{
+    if (!sf_sql_col_is_null(stmt, column)) {
+        row->_drop_revision_case = SEARCHFABRIC__V1__COLLECTION_ROW___DROP_REVISION_DROP_REVISION;
+        row->drop_revision = sf_sql_col_u64(stmt, column);
+    }
+    if (!sf_sql_col_is_null(stmt, column + 1)) {
+        row->_dropped_at_unix_ms_case =
+            SEARCHFABRIC__V1__COLLECTION_ROW___DROPPED_AT_UNIX_MS_DROPPED_AT_UNIX_MS;
+        row->dropped_at_unix_ms = sf_sql_col_i64(stmt, column + 1);
+    }
+    if (!sf_sql_col_is_null(stmt, column + 2)) {
+        row->_gc_after_unix_ms_case =
+            SEARCHFABRIC__V1__COLLECTION_ROW___GC_AFTER_UNIX_MS_GC_AFTER_UNIX_MS;
+        row->gc_after_unix_ms = sf_sql_col_i64(stmt, column + 2);
+    }
+}
 
 static enum sf_err collection_of_row(struct sf_sql_stmt *stmt, struct sf_arena *arena,
                                      struct sf_diag *diag, SF_PB(CollectionRow) * *out_row)
@@ -296,6 +316,7 @@ static enum sf_err collection_of_row(struct sf_sql_stmt *stmt, struct sf_arena *
                           diag, &row->internal_policy_state);
     row->created_at_unix_ms = sf_sql_col_i64(stmt, 18);
     row->updated_at_unix_ms = sf_sql_col_i64(stmt, 19);
+    drop_of_row(stmt, 20, row);
     if (err == SF_OK && sf_arena_overflowed(arena))
         err = sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large");
     *out_row = row;

@@ -195,6 +195,8 @@ void sf_catalog_state_committed(struct sf_catalog *catalog,
         sf_catalog_state_descriptor(catalog, scope->namespace_id, 0); /* its aggregate */
     if (outcome->collection_name_binding_revision == 0)
         return;
+    if (outcome->command_kind == SF_PBE(COMMAND_KIND, DROP_COLLECTION))
+        sf_catalog_state_namespace(catalog, scope->namespace_id, NULL); /* its aggregate */
     const char *name =
         known_name(scope->collection_name,
                    rows->collection == NULL ? NULL : rows->collection->collection_name);

@@ -62,6 +62,13 @@ void sf_catalog_key_generation(struct sf_buf *out, uint64_t namespace_id, uint64
     sf_buf_append_str(out, ".json");
 }
 
+void sf_catalog_key_tombstone(struct sf_buf *out, uint64_t namespace_id, uint64_t collection_id,
+                              uint64_t drop_revision)
+{
+    append_collection_dir(out, namespace_id, collection_id);
+    sf_buf_printf(out, "collection_tombstone_v%" PRIu64 ".json", drop_revision);
+}
+
 void sf_catalog_key_statistics_head(struct sf_buf *out, uint64_t namespace_id,
                                     uint64_t collection_id)
 {
