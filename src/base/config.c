@@ -35,6 +35,10 @@ struct raw_store {
     char *lane_shards;
     char *coordinator_shards;
 };
+struct raw_catalog {
+    char *collection_gc_delay_ms;
+    char *namespace_gc_delay_ms;
+};
 struct raw_es {
     char *namespace_name;
     char *auto_create;
@@ -63,6 +67,7 @@ struct raw {
     struct raw_listen listen;
     struct raw_exec exec;
     struct raw_store store;
+    struct raw_catalog catalog;
     struct raw_es es;
     struct raw_commit commit;
     struct raw_log log;
@@ -84,6 +89,10 @@ static const cyaml_schema_field_t exec_fields[] = {
 static const cyaml_schema_field_t store_fields[] = {
     TEXT_FIELD("lane_shards", struct raw_store, lane_shards),
     TEXT_FIELD("coordinator_shards", struct raw_store, coordinator_shards), CYAML_FIELD_END};
+static const cyaml_schema_field_t catalog_fields[] = {
+    TEXT_FIELD("collection_gc_delay_ms", struct raw_catalog, collection_gc_delay_ms),
+    TEXT_FIELD("namespace_gc_delay_ms", struct raw_catalog, namespace_gc_delay_ms),
+    CYAML_FIELD_END};
 static const cyaml_schema_field_t es_fields[] = {
     TEXT_FIELD("namespace", struct raw_es, namespace_name),
     TEXT_FIELD("auto_create", struct raw_es, auto_create), CYAML_FIELD_END};
@@ -113,6 +122,7 @@ static const cyaml_schema_field_t raw_fields[] = {
     SECTION("listen", listen, listen_fields),
     SECTION("exec", exec, exec_fields),
     SECTION("store", store, store_fields),
+    SECTION("catalog", catalog, catalog_fields),
     SECTION("es", es, es_fields),
     SECTION("commit", commit, commit_fields),
     SECTION("log", log, log_fields),
@@ -157,6 +167,10 @@ static const struct key keys[] = {
     {"store.lane_shards", RAW(store.lane_shards), KIND_U32, CFG(lane_shards), 1, 4096, "64"},
     {"store.coordinator_shards", RAW(store.coordinator_shards), KIND_U32, CFG(coordinator_shards),
      1, 1024, "16"},
+    {"catalog.collection_gc_delay_ms", RAW(catalog.collection_gc_delay_ms), KIND_U32,
+     CFG(collection_gc_delay_ms), 1, UINT32_MAX, "604800000"},
+    {"catalog.namespace_gc_delay_ms", RAW(catalog.namespace_gc_delay_ms), KIND_U32,
+     CFG(namespace_gc_delay_ms), 1, UINT32_MAX, "604800000"},
     {"es.namespace", RAW(es.namespace_name), KIND_NAME, CFG(es_namespace), 0, 0, "default"},
     {"es.auto_create", RAW(es.auto_create), KIND_BOOL, CFG(es_auto_create), 0, 0, "false"},
     {"commit.duplicate_window_ms", RAW(commit.duplicate_window_ms), KIND_U32,

@@ -28,28 +28,30 @@ struct sf_listen {
 };
 
 struct sf_config {
-    char *data_dir;                /* owned: folder of the embedded store and projection */
-    unsigned roles;                /* enum sf_role bits, never 0 */
-    struct sf_listen grpc;         /* gRPC: public and private APIs, health, reflection */
-    struct sf_listen admin;        /* admin HTTP: metrics, health */
-    struct sf_listen es;           /* Elasticsearch-compatible write gateway */
-    uint32_t reactors;             /* event loops; 0 = one per core */
-    uint32_t workers;              /* threads of the worker pool */
-    uint32_t lane_shards;          /* catalog lane shards, fixed at the store's creation */
-    uint32_t coordinator_shards;   /* coordinator shards, fixed at the store's creation */
-    char *es_namespace;            /* owned: namespace whose collections are the indexes */
-    bool es_auto_create;           /* an unknown index is created by its first write */
-    char *keyring_path;            /* owned: key ring file; NULL = keyring.yaml in data_dir */
-    uint32_t duplicate_window_ms;  /* how long a redelivered batch is recognized */
-    uint32_t wal_flush_ms;         /* a WAL chunk is closed this long after its first frame */
-    uint32_t wal_chunk_bytes;      /* or at this size */
-    enum sf_log_level log_level;   /* lowest level written */
-    char *log_file;                /* owned: file that lines are appended to; NULL = stderr */
-    uint32_t rpc_message_bytes;    /* largest gRPC message of a client */
-    uint32_t rpc_connections;      /* gRPC connections at once */
-    uint32_t rpc_streams_per_conn; /* calls of one gRPC connection at once */
-    uint32_t es_connections;       /* HTTP connections at once on the Elasticsearch port */
-    uint32_t es_body_bytes;        /* largest HTTP request body there */
+    char *data_dir;                  /* owned: folder of the embedded store and projection */
+    unsigned roles;                  /* enum sf_role bits, never 0 */
+    struct sf_listen grpc;           /* gRPC: public and private APIs, health, reflection */
+    struct sf_listen admin;          /* admin HTTP: metrics, health */
+    struct sf_listen es;             /* Elasticsearch-compatible write gateway */
+    uint32_t reactors;               /* event loops; 0 = one per core */
+    uint32_t workers;                /* threads of the worker pool */
+    uint32_t lane_shards;            /* catalog lane shards, fixed at the store's creation */
+    uint32_t coordinator_shards;     /* coordinator shards, fixed at the store's creation */
+    uint32_t collection_gc_delay_ms; /* a dropped collection's name stays reserved */
+    uint32_t namespace_gc_delay_ms;  /* a tombstoned namespace's name stays reserved */
+    char *es_namespace;              /* owned: namespace whose collections are the indexes */
+    bool es_auto_create;             /* an unknown index is created by its first write */
+    char *keyring_path;              /* owned: key ring file; NULL = keyring.yaml in data_dir */
+    uint32_t duplicate_window_ms;    /* how long a redelivered batch is recognized */
+    uint32_t wal_flush_ms;           /* a WAL chunk is closed this long after its first frame */
+    uint32_t wal_chunk_bytes;        /* or at this size */
+    enum sf_log_level log_level;     /* lowest level written */
+    char *log_file;                  /* owned: file that lines are appended to; NULL = stderr */
+    uint32_t rpc_message_bytes;      /* largest gRPC message of a client */
+    uint32_t rpc_connections;        /* gRPC connections at once */
+    uint32_t rpc_streams_per_conn;   /* calls of one gRPC connection at once */
+    uint32_t es_connections;         /* HTTP connections at once on the Elasticsearch port */
+    uint32_t es_body_bytes;          /* largest HTTP request body there */
 };
 
 /* Loads `path` over the defaults. Blocks on the file. Destroy the result with sf_config_destroy.

@@ -164,6 +164,8 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
         .metrics = server->metrics,
         .owner_id = server->owner_id,
         .lane_shards = server->identity.catalog_lane_shard_count,
+        .collection_gc_delay_ms = server->config->collection_gc_delay_ms,
+        .namespace_gc_delay_ms = server->config->namespace_gc_delay_ms,
         .run_jobs = true,
     };
     err = sf_catalog_open(&deps, NULL, diag, &server->catalog);

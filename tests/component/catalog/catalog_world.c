@@ -31,8 +31,11 @@ static enum sf_err apply_one(struct wire *wire, const struct sf_put *put, struct
     copy.stage = 0;
     copy.command = 0;
     enum sf_err err = sf_store_put_wait(wire->backend, NULL, &copy);
-    if (err == SF_OK)
+    if (err == SF_OK) {
         atomic_fetch_add(&wire->applied, 1);
+        if (wire->log != NULL)
+            sf_buf_printf(wire->log, "put %.*s\n", (int)put->key.len, (const char *)put->key.ptr);
+    }
     *out_etag = copy.etag;
     return err;
 }
@@ -126,6 +129,8 @@ enum sf_err world_open(struct world *w)
                                    .attempts = &w->attempts,
                                    .owner_id = "test",
                                    .lane_shards = w->lane_shards,
+                                   .collection_gc_delay_ms = w->collection_gc_delay_ms,
+                                   .namespace_gc_delay_ms = w->namespace_gc_delay_ms,
                                    .trace = w->trace};
     enum sf_err err = sf_catalog_open(&deps, NULL, &w->diag, &w->catalog);
     if (err != SF_OK)

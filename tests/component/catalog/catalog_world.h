@@ -31,6 +31,7 @@ struct wire {
     _Atomic uint64_t lists;      /* listings */
     _Atomic bool listed_records; /* somebody listed catalog-log/ */
     _Atomic bool dead;           /* cut */
+    struct sf_buf *log;          /* "put KEY" lines of applied puts; NULL = not wanted */
 };
 
 struct world {
@@ -45,11 +46,13 @@ struct world {
     struct sf_keyring *keyring;
     struct sf_attempts attempts;
     struct sf_catalog *catalog;
-    struct sf_channel *channel;     /* as "loopback" */
-    struct sf_arena *arena;         /* requests and responses of the test */
-    struct sf_diag diag;            /* of the last call */
-    uint32_t lane_shards;           /* for the first start */
-    struct sf_catalog_trace *trace; /* of the next open; NULL = none */
+    struct sf_channel *channel;      /* as "loopback" */
+    struct sf_arena *arena;          /* requests and responses of the test */
+    struct sf_diag diag;             /* of the last call */
+    uint32_t lane_shards;            /* for the first start */
+    struct sf_catalog_trace *trace;  /* of the next open; NULL = none */
+    uint64_t collection_gc_delay_ms; /* of the next open; 0 = the default */
+    uint64_t namespace_gc_delay_ms;  /* of the next open; 0 = the default */
 };
 
 /* A started world; `exclusive` as struct sf_store says. */

@@ -152,18 +152,18 @@ static void test_object_keys(void **state)
 static void test_caller_matrix(void **state)
 {
     (void)state;
-    enum { NS = 1, COLL = 2, SCHEMA = 4, READ = 8 };
+    enum { NS = 1, COLL = 2, SCHEMA = 4, DROP = 8, READ = 16 };
     static const struct {
         SF_PB(ClientKind) kind;
         unsigned may;
         bool external;
     } rows[] = {
         {SF_PBE(CLIENT_KIND, UNSPECIFIED), 0, false},
-        {SF_PBE(CLIENT_KIND, TIDB_DDL_ADAPTER), NS | COLL | SCHEMA | READ, true},
-        {SF_PBE(CLIENT_KIND, CONTROL_ADMIN), NS | COLL | SCHEMA | READ, false},
-        {SF_PBE(CLIENT_KIND, ES_WRITE_GATEWAY), COLL | SCHEMA | READ, false},
+        {SF_PBE(CLIENT_KIND, TIDB_DDL_ADAPTER), NS | COLL | SCHEMA | DROP | READ, true},
+        {SF_PBE(CLIENT_KIND, CONTROL_ADMIN), NS | COLL | SCHEMA | DROP | READ, false},
+        {SF_PBE(CLIENT_KIND, ES_WRITE_GATEWAY), COLL | SCHEMA | DROP | READ, false},
         {SF_PBE(CLIENT_KIND, ES_QUERY_GATEWAY), COLL | SCHEMA | READ, false},
-        {SF_PBE(CLIENT_KIND, TP_WRITE_GATEWAY), COLL | SCHEMA | READ, false},
+        {SF_PBE(CLIENT_KIND, TP_WRITE_GATEWAY), COLL | SCHEMA | DROP | READ, false},
         {SF_PBE(CLIENT_KIND, TP_QUERY_GATEWAY), COLL | SCHEMA | READ, false},
         {SF_PBE(CLIENT_KIND, TIDB_WRITE_GATEWAY), READ, false},
         {SF_PBE(CLIENT_KIND, TIDB_QUERY_GATEWAY), READ, false},

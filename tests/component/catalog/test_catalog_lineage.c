@@ -1,0 +1,772 @@
+/* Drops, transitions and releases as callers, objects and rows see them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "component/catalog/lineage_world.h"
+
+static int setup(void **state)
+{
+    *state = world_new(true);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world_destroy(*state);
+    return 0;
+}
+
+static const SF_PB(CollectionTombstoneObject) *
+    tombstone_of(struct world *w, uint64_t ns, uint64_t id)
+{
+    struct sf_buf key = {0};
+    sf_catalog_key_tombstone(&key, ns, id, 1);
+    const void *object = world_object(w, sf_arena_str(w->arena, sf_buf_view(&key)),
+                                      &searchfabric__v1__collection_tombstone_object__descriptor);
+    sf_buf_fini(&key);
+    return object;
+}
+
+/* ---- drop --------------------------------------------------------------------------------- */
+
+static void test_drop(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-2.1-06", "CCS-6.2-01", "CCS-6.2-02", "CCS-6.2-03", "CCS-5.3-12", "CCS-5.3-13",
+              "CCS-5.2-38");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    world_collection(w, "c2", ns, "boats");
+    world_schema(w, "s1", ns, id, 1, "tok-1");
+    world_ready(w, ns, id, 1, "tok-1");
+    SF_PB(GetCollectionAdmissionStateRequest) admission;
+    SF_PB(CollectionRef) ref;
+    searchfabric__v1__get_collection_admission_state_request__init(&admission);
+    searchfabric__v1__collection_ref__init(&ref);
+    ref.namespace_id = ns;
+    ref.collection_id = id;
+    admission.collection = &ref;
+    const SF_PB(GetCollectionAdmissionStateResponse) *before =
+        world_call(w, "GetCollectionAdmissionState", &admission);
+    assert_int_equal(before->state->lifecycle, SF_PBE(COLLECTION_ADMISSION_LIFECYCLE, ACTIVE));
+    assert_int_equal(lineage_get_collection(w, ns, id), SF_OK);
+    assert_int_equal(lineage_get_named(w, ns, "books"), SF_OK);
+    assert_int_equal(lineage_get_schema(w, ns, id), SF_OK);
+    assert_int_equal(lineage_get_sync(w, ns, id), SF_OK);
+    assert_int_equal(lineage_listed(w, ns, ""), 2);
+    assert_int_equal(lineage_listed(w, ns, "boo"), 1);
+    assert_int_equal(lineage_drop(w, "d1", ns, id, NULL), DROPPED);
+    assert_int_equal(lineage_get_collection(w, ns, id), SF_RESOURCE_NOT_FOUND);
+    assert_int_equal(lineage_get_named(w, ns, "books"), SF_RESOURCE_NOT_FOUND);
+    assert_int_equal(lineage_get_schema(w, ns, id), SF_RESOURCE_NOT_FOUND);
+    assert_int_equal(lineage_get_sync(w, ns, id), SF_RESOURCE_NOT_FOUND);
+    assert_int_equal(lineage_listed(w, ns, ""), 1);
+    assert_int_equal(lineage_listed(w, ns, "boo"), 0);
+    const SF_PB(GetCollectionAdmissionStateResponse) *after =
+        world_call(w, "GetCollectionAdmissionState", &admission);
+    assert_int_equal(after->state->lifecycle, SF_PBE(COLLECTION_ADMISSION_LIFECYCLE, TOMBSTONED));
+    assert_string_not_equal(after->state->descriptor_etag, before->state->descriptor_etag);
+    assert_true(after->state->collection_name_binding_revision ==
+                before->state->collection_name_binding_revision + 1);
+    assert_null(
+        world_call(w, "PutCollectionSchema", world_schema_request(w, "s2", ns, id, 2, "tok-2")));
+    assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+}
+
+static void test_drop_objects(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-6.1-01", "CCS-6.1-02", "CCS-6.1-03", "CCS-6.1-04", "CCS-6.1-05", "CCS-4.2-06",
+              "CCS-5.3-19");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    uint64_t other = world_collection(w, "c2", ns, "boats");
+    SF_PB(PutCollectionMetadataRequest) *update = world_collection_request(w, "c3", ns, "books");
+    assert_non_null(world_call(w, "PutCollectionMetadata", update)); /* revision 2 */
+    world_schema(w, "s1", ns, id, 1, "tok-1");
+    sf_clock_manual_advance(&w->clock, 7000);
+    assert_int_equal(lineage_drop(w, "d1", ns, id, "tok-1"), DROPPED);
+    assert_int_equal(lineage_drop(w, "d2", ns, other, NULL), DROPPED);
+
+    char key[256];
+    char digits[32];
+    char hash[SF_SHA256_HEX_BYTES];
+    snprintf(digits, sizeof(digits), "%" PRIu64, ns);
+    sf_sha256_hex(sf_view_str(digits), hash);
+    snprintf(key, sizeof(key), "catalog/%.2s/%" PRIu64 "/%" PRIu64 "/collection_tombstone_v1.json",
+             hash, ns, id);
+    const SF_PB(CollectionTombstoneObject) *object =
+        world_object(w, key, &searchfabric__v1__collection_tombstone_object__descriptor);
+    assert_non_null(object);
+    assert_true(object->collection->namespace_id == ns && object->collection->collection_id == id);
+    assert_string_equal(object->collection_name, "books");
+    assert_true(object->collection_name_allocation_epoch == 1);
+    assert_true(object->drop_revision == 1);
+    assert_true(object->dropped_at_unix_ms == WORLD_UNIX_MS + 7000);
+    assert_true(object->gc_after_unix_ms == WORLD_UNIX_MS + 7000 + GC_DELAY_MS);
+    assert_true(object->descriptor_revision == 2);
+    assert_true(object->manifest_head_version == 0);
+    assert_non_null(object->drop_fence);
+    assert_string_equal(object->drop_fence->schema_generation_token, "tok-1");
+    const SF_PB(CollectionTombstoneObject) *unfenced = tombstone_of(w, ns, other);
+    assert_non_null(unfenced);
+    assert_null(unfenced->drop_fence);
+
+    const SF_PB(CommandOutcomeObject) *record = lineage_record(w, KIND(DROP_COLLECTION), 0);
+    assert_non_null(record);
+    assert_int_equal(record->terminal_state, SF_PBE(COMMAND_TERMINAL_STATE, APPLIED));
+    assert_int_equal(record->n_control_objects, 1);
+    assert_string_equal(record->control_objects[0]->key, key);
+    assert_string_equal(record->fence->schema_generation_token, "tok-1");
+    assert_true(record->collection_name_allocation_epoch == 1);
+    assert_string_equal(object->command_identity, record->command_identity);
+
+    /* business keys: the tuples of note section 4.2 */
+    struct sf_keyhash kh;
+    char fenced[SF_SHA256_HEX_BYTES];
+    char unconditional[SF_SHA256_HEX_BYTES];
+    sf_keyhash_init(&kh, "sf/ccs/business/drop-collection/1");
+    sf_keyhash_u64(&kh, ns);
+    sf_keyhash_u64(&kh, id);
+    sf_keyhash_bytes(&kh, sf_view_str("tok-1"));
+    for (int i = 0; i < 4; i++) /* neither of the optional conditions */
+        sf_keyhash_u64(&kh, 0);
+    sf_keyhash_finish_hex(&kh, fenced);
+    sf_keyhash_init(&kh, "sf/ccs/business/drop-collection/1");
+    sf_keyhash_u64(&kh, ns);
+    sf_keyhash_u64(&kh, other);
+    sf_keyhash_bytes(&kh, sf_view_str("__unconditional_drop__"));
+    sf_keyhash_finish_hex(&kh, unconditional);
+    assert_string_equal(record->business_lookup_key, fenced);
+    assert_string_equal(lineage_record(w, KIND(DROP_COLLECTION), 1)->business_lookup_key,
+                        unconditional);
+
+    /* the row stays, hidden */
+    assert_string_equal(lineage_sql(w,
+                                    "SELECT lifecycle_state FROM collections"
+                                    " WHERE namespace_id = ?1 AND collection_id = ?2",
+                                    ns, id),
+                        "TOMBSTONED");
+    const SF_PB(ShowLineageResponse) *shown = lineage_show(w, ns, id);
+    assert_true(shown->collection_row->drop_revision == 1);
+    assert_true(shown->collection_row->gc_after_unix_ms == object->gc_after_unix_ms);
+    assert_true(shown->collection_row->dropped_at_unix_ms == object->dropped_at_unix_ms);
+    assert_string_equal(shown->tombstone->collection_name, "books");
+    assert_int_equal(shown->n_release_blocked_by, 1);
+    assert_string_equal(shown->release_blocked_by[0], "horizon_not_reached");
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
+    assert_int_equal(lineage_sweep(w)->released_collection_names, 2);
+    assert_string_equal(lineage_sql(w,
+                                    "SELECT lifecycle_state FROM collections"
+                                    " WHERE namespace_id = ?1 AND collection_id = ?2",
+                                    ns, id),
+                        "");
+}
+
+/* Every repeat is answered from the lineage; the horizon never moves. */
+static void test_drop_repeats(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-4.5-14", "CCS-4.5-16", "CCS-4.5-17", "CCS-6.2-04");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    world_schema(w, "s1", ns, id, 1, "tok-1");
+    assert_int_equal(lineage_drop(w, "d1", ns, id, "tok-1"), DROPPED);
+    int64_t horizon = tombstone_of(w, ns, id)->gc_after_unix_ms;
+    size_t records = lineage_records(w);
+    uint64_t binding = lineage_binding(w, ns);
+    sf_clock_manual_advance(&w->clock, 60000);
+    assert_int_equal(lineage_drop(w, "d1", ns, id, "tok-1"), ALREADY_DROPPED); /* same key */
+    assert_int_equal(lineage_records(w), records);
+    assert_int_equal(lineage_drop(w, "d2", ns, id, "tok-1"), ALREADY_DROPPED); /* same fence */
+    assert_int_equal(lineage_drop(w, "d3", ns, id, "other"), ALREADY_DROPPED); /* another fence */
+    assert_int_equal(lineage_drop(w, "d4", ns, id, NULL), ALREADY_DROPPED);    /* none */
+    assert_int_equal(lineage_records(w), records + 3);
+    for (size_t i = 1; i < 4; i++) {
+        const SF_PB(CommandOutcomeObject) *record = lineage_record(w, KIND(DROP_COLLECTION), i);
+        assert_int_equal(record->replay_classification,
+                         SF_PBE(REPLAY_CLASSIFICATION, REPLAY_SAME_PAYLOAD));
+        assert_string_equal(record->control_objects[0]->key,
+                            lineage_record(w, KIND(DROP_COLLECTION), 0)->control_objects[0]->key);
+    }
+    assert_int_equal(world_list(w, "catalog-replay-business/DROP_COLLECTION/", NULL), 1);
+    assert_int_equal(lineage_drop(w, "d3", ns, id, "other"), ALREADY_DROPPED);
+    assert_null(world_call(w, "DropCollection", lineage_drop_request(w, "d1", ns, id, NULL)));
+    assert_int_equal(w->diag.err, SF_IDEMPOTENCY_CONFLICT);
+    assert_true(tombstone_of(w, ns, id)->gc_after_unix_ms == horizon);
+    assert_true(tombstone_of(w, ns, id)->drop_revision == 1);
+    assert_true(lineage_show(w, ns, id)->collection_row->gc_after_unix_ms == horizon);
+    assert_true(lineage_binding(w, ns) == binding);
+    assert_int_equal(world_list(w, "catalog/", NULL), 4);
+    for (int round = 0; round < 2; round++) {
+        if (round == 0)
+            world_restart(w);
+        else
+            world_rebuild(w);
+        assert_int_equal(lineage_drop(w, "d1", ns, id, "tok-1"), ALREADY_DROPPED);
+        assert_int_equal(lineage_drop(w, "d3", ns, id, "other"), ALREADY_DROPPED);
+        assert_int_equal(lineage_records(w), records + 3);
+        assert_true(lineage_show(w, ns, id)->collection_row->gc_after_unix_ms == horizon);
+    }
+}
+
+static void test_drop_refusals(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-4.5-18");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    assert_int_equal(lineage_drop(w, "d0", ns, id + 77, NULL), 0);
+    assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+    assert_int_equal(lineage_drop(w, "d0", ns + 77, id, NULL), 0);
+    assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+    assert_int_equal(lineage_drop(w, "d0", ns, id, "tok-1"), 0); /* no generation yet */
+    assert_int_equal(w->diag.err, SF_VERSION_CONFLICT);
+    assert_string_equal(sf_diag_get(&w->diag, "violated_precondition"), "schema_generation_token");
+    world_schema(w, "s1", ns, id, 1, "tok-1");
+    world_schema(w, "s2", ns, id, 2, "tok-2");
+    size_t records = lineage_records(w);
+    assert_int_equal(lineage_drop(w, "d0", ns, id, "tok-1"), 0); /* not the active one */
+    assert_int_equal(w->diag.err, SF_VERSION_CONFLICT);
+    SF_PB(DropCollectionRequest) *drop = lineage_drop_request(w, "d0", ns, id, "tok-2");
+    drop->fence->_expected_prev_schema_version_case =
+        SEARCHFABRIC__V1__SCHEMA_FENCE_PRECONDITION___EXPECTED_PREV_SCHEMA_VERSION_EXPECTED_PREV_SCHEMA_VERSION;
+    drop->fence->expected_prev_schema_version = 1;
+    assert_null(world_call(w, "DropCollection", drop));
+    assert_int_equal(w->diag.err, SF_VERSION_CONFLICT);
+    assert_string_equal(sf_diag_get(&w->diag, "violated_precondition"),
+                        "expected_prev_schema_version");
+    assert_string_equal(sf_diag_get(&w->diag, "active_schema_version"), "2");
+    drop->meta->client_kind = SF_PBE(CLIENT_KIND, ES_QUERY_GATEWAY);
+    assert_null(world_call(w, "DropCollection", drop));
+    assert_int_equal(w->diag.err, SF_FORBIDDEN);
+    drop->meta->client_kind = SF_PBE(CLIENT_KIND, TIDB_DDL_ADAPTER);
+    assert_null(world_call(w, "DropCollection", drop));
+    assert_int_equal(w->diag.err, SF_OWNERSHIP_CONFLICT);
+    drop->fence->schema_generation_token = "";
+    drop->meta->client_kind = SF_PBE(CLIENT_KIND, CONTROL_ADMIN);
+    assert_null(world_call(w, "DropCollection", drop));
+    assert_int_equal(w->diag.err, SF_BAD_REQUEST);
+    assert_int_equal(lineage_records(w), records);
+    assert_int_equal(lineage_get_collection(w, ns, id), SF_OK);
+    drop->fence->schema_generation_token = "tok-2";
+    drop->fence->expected_prev_schema_version = 2;
+    drop->meta->client_kind = SF_PBE(CLIENT_KIND, ES_WRITE_GATEWAY);
+    assert_non_null(world_call(w, "DropCollection", drop)); /* d0 was never poisoned */
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
+    assert_int_equal(lineage_sweep(w)->released_collection_names, 1);
+    records = lineage_records(w);
+    for (int round = 0; round < 3; round++) { /* released: also for the repeat, also after a loss */
+        assert_null(world_call(w, "DropCollection", drop));
+        assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+        assert_int_equal(lineage_drop(w, "d9", ns, id, NULL), 0);
+        assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+        assert_int_equal(lineage_records(w), records);
+        if (round == 0)
+            world_restart(w);
+        else
+            world_rebuild(w);
+    }
+}
+
+/* The namespace's aggregate after its last child, with no aggregator running. */
+static void test_zero_children(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-5.2-32", "CCS-5.7-10", "CCS-5.7-15");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t first = world_collection(w, "c1", ns, "books");
+    uint64_t second = world_collection(w, "c2", ns, "boats");
+    SF_PB(GetNamespaceMetadataRequest) get;
+    searchfabric__v1__get_namespace_metadata_request__init(&get);
+    get.meta = world_meta(w, "", SF_PBE(CLIENT_KIND, CONTROL_ADMIN));
+    get.lookup_case = SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_ID;
+    get.namespace_id = ns;
+    /* as an aggregator left it, and a read keeps it in memory */
+    lineage_exec(w, "UPDATE namespaces SET approx_stats_json = '{\"approx_row_count\":\"5\"}',"
+                    " index_json = '{\"updating\":{\"unindexed_bytes\":\"9\"}}'");
+    const SF_PB(GetNamespaceMetadataResponse) *read = world_call(w, "GetNamespaceMetadata", &get);
+    assert_non_null(read);
+    assert_int_equal(lineage_drop(w, "d1", ns, first, NULL), DROPPED);
+    read = world_call(w, "GetNamespaceMetadata", &get);
+    assert_true(read->descriptor->approx_stats->approx_row_count == 5);
+    assert_int_equal(lineage_drop(w, "d2", ns, second, NULL), DROPPED);
+    read = world_call(w, "GetNamespaceMetadata", &get);
+    assert_true(read->descriptor->approx_stats->approx_row_count == 0);
+    assert_true(read->descriptor->approx_stats->approx_logical_bytes == 0);
+    assert_int_equal(read->descriptor->index->state_case,
+                     SEARCHFABRIC__V1__INDEX_STATUS__STATE_UP_TO_DATE);
+    assert_int_equal(read->descriptor->completeness->state_case,
+                     SEARCHFABRIC__V1__DESCRIPTOR_COMPLETENESS__STATE_READY);
+}
+
+/* ---- release of a collection's name ------------------------------------------------------- */
+
+static const void *create(struct world *w, const char *key, uint64_t ns, const char *name)
+{
+    return world_call(w, "PutCollectionMetadata", world_collection_request(w, key, ns, name));
+}
+
+static void test_release_collection(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-3.4-05", "CCS-3.4-06", "CCS-3.4-08", "CCS-5.4-05", "CCS-5.4-08", "CCS-5.4-09",
+              "CCS-5.4-10", "CCS-6.2-05", "CCS-6.2-06", "CCS-6.2-08", "CCS-4.1-05", "CCS-5.2-33",
+              "CCS-4.5-25");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    uint64_t binding = lineage_binding(w, ns);
+    assert_non_null(create(w, "c1b", ns, "books")); /* an update */
+    assert_true(lineage_binding(w, ns) == binding);
+    world_schema(w, "s1", ns, id, 1, "tok-1");
+    assert_int_equal(lineage_drop(w, "d1", ns, id, NULL), DROPPED);
+    assert_true(lineage_binding(w, ns) == binding + 1);
+    size_t objects = world_list(w, "catalog/", NULL);
+    lineage_conflict(w, create(w, "c2", ns, "books"), "collection_name", "tombstoned");
+    assert_true(lineage_epoch(w, ns, "books") == 1);
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS - 1);
+    assert_int_equal(lineage_sweep(w)->released_collection_names, 0);
+    assert_int_equal(lineage_sweep(w)->kept, 1);
+    assert_int_equal(world_list(w, "catalog/", NULL), objects);
+    sf_clock_manual_advance(&w->clock, 1);
+    lineage_conflict(w, create(w, "c2", ns, "books"), "collection_name", "tombstoned");
+    lineage_exec(w, "UPDATE collections SET manifest_head_reconciler_status = 'REPAIR_PENDING'");
+    assert_int_equal(lineage_sweep(w)->kept, 1); /* a condition is open */
+    assert_string_equal(lineage_show(w, ns, id)->release_blocked_by[0],
+                        "manifest_head_under_repair");
+    lineage_conflict(w, create(w, "c2", ns, "books"), "collection_name", "tombstoned");
+    lineage_exec(w, "UPDATE collections SET manifest_head_reconciler_status = 'IDLE'");
+    assert_int_equal(lineage_job(w, "release-sweep"), 1);
+    assert_true(lineage_binding(w, ns) == binding + 2);
+    const SF_PB(CommandOutcomeObject) *record =
+        lineage_record(w, KIND(COLLECTION_NAME_RESERVATION_RELEASE), 0);
+    assert_non_null(record);
+    assert_int_equal(record->replay_family, SF_PBE(REPLAY_FAMILY, INTERNAL_INTENT));
+    assert_true(lineage_epoch(w, ns, "books") == 1);
+    const char *epochs = "SELECT collection_name FROM collection_name_epochs"
+                         " WHERE namespace_id = ?1";
+    assert_string_equal(lineage_sql(w, epochs, ns, 0), "books");
+    assert_int_equal(lineage_job(w, "release-sweep"), 0);
+    assert_string_equal(lineage_sql(w, epochs, ns, 0), "books");
+    assert_int_equal(lineage_listed(w, ns, ""), 0);
+    assert_int_equal(lineage_get_named(w, ns, "books"), SF_RESOURCE_NOT_FOUND);
+    assert_int_equal(lineage_get_collection(w, ns, id), SF_RESOURCE_NOT_FOUND);
+    uint64_t lists = atomic_load(&w->wire.lists);
+    uint64_t again = world_collection(w, "c2", ns, "books"); /* the key was never poisoned */
+    assert_true(atomic_load(&w->wire.lists) == lists);
+    assert_false(atomic_load(&w->wire.listed_records));
+    assert_true(again > id);
+    assert_true(lineage_epoch(w, ns, "books") == 2);
+    assert_true(lineage_show(w, ns, again)->collection_row->collection_name_allocation_epoch == 2);
+    assert_true(lineage_binding(w, ns) == binding + 3);
+    /* the old create's repeat still gets its answer */
+    const SF_PB(PutCollectionMetadataResponse) *old = create(w, "c1", ns, "books");
+    assert_true(old->descriptor->collection->collection_id == id);
+}
+
+/* Rows of the lineage tables as one text; binding revisions aside (a rebuild adds one). */
+static const char *rows_text(struct world *w)
+{
+    static const char *const queries[] = {
+        "SELECT namespace_name || lifecycle_state || namespace_revision ||"
+        " COALESCE(lifecycle_gc_after_unix_ms, 0) || COALESCE(approx_stats_json, '') ||"
+        " COALESCE(index_json, '') FROM namespaces ORDER BY namespace_id",
+        "SELECT collection_name || lifecycle_state || collection_name_allocation_epoch ||"
+        " COALESCE(drop_revision, 0) || COALESCE(gc_after_unix_ms, 0) ||"
+        " COALESCE(dropped_at_unix_ms, 0) || COALESCE(active_schema_generation_token, '')"
+        " FROM collections ORDER BY namespace_id, collection_id",
+        "SELECT tombstone_json FROM collection_tombstones ORDER BY namespace_id, collection_id",
+        "SELECT namespace_name || last_allocated_epoch FROM namespace_name_epochs ORDER BY 1",
+        "SELECT collection_name || last_allocated_epoch FROM collection_name_epochs ORDER BY 1",
+        "SELECT schema_generation_token FROM schema_generations ORDER BY 1",
+        "SELECT command_identity || command_kind || replay_family ||"
+        " COALESCE(target_lifecycle_state, '') || COALESCE(expected_namespace_revision, 0) ||"
+        " COALESCE(release_cutoff_unix_ms, 0) || COALESCE(namespace_name_allocation_epoch, 0) ||"
+        " COALESCE(collection_name_allocation_epoch, 0) || original_outcome_json"
+        " FROM catalog_replay_index ORDER BY command_identity",
+    };
+    struct sf_buf out = {0};
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_READ);
+    for (size_t i = 0; i < SF_ARRAY_LEN(queries); i++) {
+        struct sf_sql_stmt *stmt;
+        bool row = false;
+        assert_int_equal(sf_sql_prepare(conn, queries[i], &w->diag, &stmt), SF_OK);
+        while (sf_sql_step(stmt, &w->diag, &row) == SF_OK && row) {
+            struct sf_view text = sf_sql_col_text(stmt, 0);
+            sf_buf_printf(&out, "%zu %.*s\n", i, (int)text.len, (const char *)text.ptr);
+        }
+    }
+    sf_sql_release(conn);
+    const char *text = sf_arena_str(w->arena, sf_buf_view(&out));
+    sf_buf_fini(&out);
+    return text;
+}
+
+/* Drop, release, recreate; in chain order a rebuild comes to the same rows. */
+static void test_rebuild(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-4.5-24", "CCS-4.5-26", "CCS-11-07", "CCS-11-11");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t first = world_collection(w, "c1", ns, "books");
+    world_schema(w, "s1", ns, first, 1, "tok-1");
+    world_ready(w, ns, first, 1, "tok-1");
+    assert_int_equal(lineage_drop(w, "d1", ns, first, NULL), DROPPED);
+    uint64_t gone = world_namespace(w, "n2", "beta");
+    assert_non_null(lineage_transition(w, gone, NS_STATE(TOMBSTONED), 1));
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
+    const SF_PB(RunReleaseSweepResponse) *swept = lineage_sweep(w);
+    assert_int_equal(swept->released_collection_names, 1);
+    assert_int_equal(swept->released_namespace_names, 1);
+    uint64_t second = world_collection(w, "c2", ns, "books");
+    uint64_t third = world_collection(w, "c3", ns, "boats");
+    assert_int_equal(lineage_drop(w, "d3", ns, third, NULL), DROPPED);
+    uint64_t quiet = world_namespace(w, "n3", "gamma");
+    assert_non_null(lineage_transition(w, quiet, NS_STATE(QUIESCING), 1));
+    uint64_t dead = world_namespace(w, "n4", "delta");
+    assert_non_null(lineage_transition(w, dead, NS_STATE(TOMBSTONED), 1));
+    const char *before = rows_text(w);
+    const char *answers = world_answers(w, ns);
+    for (int round = 0; round < 2; round++) {
+        if (round == 0)
+            world_restart(w);
+        else
+            world_rebuild(w);
+        assert_string_equal(rows_text(w), before);
+        assert_string_equal(world_answers(w, ns), answers);
+        assert_int_equal(lineage_get_collection(w, ns, first), SF_RESOURCE_NOT_FOUND);
+        assert_int_equal(lineage_get_collection(w, ns, second), SF_OK);
+        assert_int_equal(lineage_show(w, quiet, 0)->namespace_row->lifecycle_state,
+                         NS_STATE(QUIESCING));
+        assert_int_equal(lineage_show(w, dead, 0)->namespace_row->lifecycle_state,
+                         NS_STATE(TOMBSTONED));
+        assert_null(lineage_show(w, gone, 0));
+    }
+    /* the released names are free, under the next epoch */
+    uint64_t beta = world_namespace(w, "n5", "beta");
+    assert_true(beta > gone);
+    assert_true(lineage_epoch(w, 0, "beta") == 2);
+    assert_int_equal(lineage_drop(w, "d9", ns, second, NULL), DROPPED);
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
+    lineage_sweep(w);
+    world_rebuild(w);
+    world_collection(w, "c9", ns, "books");
+    assert_true(lineage_epoch(w, ns, "books") == 3);
+}
+
+/* ---- namespaces --------------------------------------------------------------------------- */
+
+static int branch(struct world *w, const void *answer)
+{
+    assert_non_null(answer);
+    (void)w;
+    return (int)((const SF_PB(PutNamespaceMetadataResponse) *)answer)
+        ->descriptor->lifecycle->state_case;
+}
+
+static void test_namespace_states(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-5.2-04", "CCS-5.2-21", "CCS-5.2-22", "CCS-5.2-23", "CCS-5.2-24", "CCS-5.2-26",
+              "CCS-5.2-27", "CCS-5.2-29");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    SF_PB(PutNamespaceMetadataRequest) *update = world_namespace_request(w, "n2", "alpha");
+    assert_int_equal(branch(w, world_call(w, "PutNamespaceMetadata", update)),
+                     SEARCHFABRIC__V1__NAMESPACE_LIFECYCLE__STATE_ACTIVE);
+    const SF_PB(SubmitNamespaceLifecycleTransitionResponse) *moved =
+        lineage_transition(w, ns, NS_STATE(QUIESCING), 2);
+    assert_non_null(moved);
+    assert_int_equal(moved->outcome, SF_PBE(INTENT_OUTCOME, ACCEPTED));
+    assert_true(moved->namespace_revision == 3);
+    assert_int_equal(moved->lifecycle_state, NS_STATE(QUIESCING));
+    update = world_namespace_request(w, "n3", "alpha");
+    assert_int_equal(branch(w, world_call(w, "PutNamespaceMetadata", update)),
+                     SEARCHFABRIC__V1__NAMESPACE_LIFECYCLE__STATE_QUIESCING);
+    assert_int_equal(lineage_listed_namespaces(w, ""), 1);
+    assert_int_equal(lineage_listed_namespaces(w, "al"), 1);
+    for (int by_name = 0; by_name < 2; by_name++) {
+        SF_PB(GetNamespaceMetadataRequest) get;
+        searchfabric__v1__get_namespace_metadata_request__init(&get);
+        get.meta = world_meta(w, "", SF_PBE(CLIENT_KIND, CONTROL_ADMIN));
+        get.lookup_case =
+            by_name ? SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_NAME
+                    : SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_ID;
+        if (by_name)
+            get.namespace_name = "alpha";
+        else
+            get.namespace_id = ns;
+        const SF_PB(GetNamespaceMetadataResponse) *read =
+            world_call(w, "GetNamespaceMetadata", &get);
+        assert_int_equal(read->descriptor->lifecycle->state_case,
+                         SEARCHFABRIC__V1__NAMESPACE_LIFECYCLE__STATE_QUIESCING);
+    }
+    size_t records = lineage_records(w);
+    lineage_conflict(w, create(w, "c2", ns, "boats"), "parent_namespace", "quiescing");
+    assert_int_equal(lineage_records(w), records);
+    assert_true(lineage_epoch(w, ns, "boats") == 0);
+    assert_non_null(create(w, "c3", ns, "books")); /* an existing child */
+    assert_non_null(lineage_transition(w, ns, NS_STATE(ACTIVE), 4));
+    assert_non_null(create(w, "c2", ns, "boats")); /* the refusal left nothing behind */
+    lineage_conflict(w, lineage_transition(w, ns, NS_STATE(TOMBSTONED), 5),
+                     "resolved_collection_lineage", "active");
+    assert_int_equal(lineage_drop(w, "d1", ns, id, NULL), DROPPED);
+    lineage_conflict(w, lineage_transition(w, ns, NS_STATE(TOMBSTONED), 5),
+                     "resolved_collection_lineage", "active");
+    const SF_PB(ListCollectionsResponse) *left = NULL;
+    SF_PB(ListCollectionsRequest) list;
+    searchfabric__v1__list_collections_request__init(&list);
+    list.meta = world_meta(w, "", SF_PBE(CLIENT_KIND, CONTROL_ADMIN));
+    list.namespace_id = ns;
+    left = world_call(w, "ListCollections", &list);
+    assert_int_equal(
+        lineage_drop(w, "d2", ns, left->collections[0]->collection->collection_id, NULL), DROPPED);
+    moved = lineage_transition(w, ns, NS_STATE(TOMBSTONED), 5); /* never poisoned */
+    assert_non_null(moved);
+    assert_true(moved->namespace_revision == 6);
+    assert_int_equal(lineage_listed_namespaces(w, ""), 0);
+    assert_int_equal(lineage_listed_namespaces(w, "alpha"), 0);
+    assert_int_equal(lineage_get_namespace(w, ns), SF_RESOURCE_NOT_FOUND);
+    assert_int_equal(lineage_get_namespace_named(w, "alpha"), SF_RESOURCE_NOT_FOUND);
+    assert_null(world_call(w, "ListCollections", &list));
+    assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+    lineage_conflict(w, create(w, "c5", ns, "new"), "parent_namespace", "tombstoned");
+    lineage_conflict(w, create(w, "c5", ns, "books"), "parent_namespace", "tombstoned");
+}
+
+static void test_transitions(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-4.1-03", "CCS-4.2-13", "CCS-4.5-20", "CCS-5.2-30", "CCS-4.5-21");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    static const struct {
+        SF_PB(NamespaceLifecycleState) target;
+        uint64_t expected;
+    } wrong[] = {{NS_STATE(ACTIVE), 1}, {NS_STATE(QUIESCING), 2}, {NS_STATE(TOMBSTONED), 7}};
+    size_t records = lineage_records(w);
+    for (size_t i = 0; i < SF_ARRAY_LEN(wrong); i++)
+        lineage_conflict(w, lineage_transition(w, ns, wrong[i].target, wrong[i].expected),
+                         "resolved_namespace_lineage", "active");
+    assert_null(lineage_transition(w, ns + 5, NS_STATE(QUIESCING), 1));
+    assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+    assert_null(lineage_transition(w, ns, NS_STATE(UNSPECIFIED), 1));
+    assert_int_equal(w->diag.err, SF_BAD_REQUEST);
+    assert_null(lineage_transition(w, ns, NS_STATE(QUIESCING), 0));
+    assert_int_equal(w->diag.err, SF_BAD_REQUEST);
+    assert_int_equal(lineage_records(w), records);
+    static const SF_PB(NamespaceLifecycleState)
+        path[] = {NS_STATE(QUIESCING), NS_STATE(ACTIVE), NS_STATE(QUIESCING), NS_STATE(TOMBSTONED)};
+    for (size_t i = 0; i < SF_ARRAY_LEN(path); i++) {
+        sf_clock_manual_advance(&w->clock, 10);
+        for (int again = 0; again < 3; again++) {
+            const SF_PB(SubmitNamespaceLifecycleTransitionResponse) *moved =
+                lineage_transition(w, ns, path[i], i + 1);
+            assert_non_null(moved);
+            assert_int_equal(moved->outcome, again == 0 ? SF_PBE(INTENT_OUTCOME, ACCEPTED)
+                                                        : SF_PBE(INTENT_OUTCOME, DUPLICATE));
+            assert_true(moved->namespace_revision == i + 2);
+            assert_int_equal(moved->lifecycle_state, path[i]);
+            assert_true(lineage_revision(w, ns) == i + 2);
+            assert_int_equal(lineage_records(w), records + i + 1);
+        }
+        const SF_PB(CommandOutcomeObject) *record =
+            lineage_record(w, KIND(NAMESPACE_LIFECYCLE_TRANSITION), i);
+        char name[64];
+        assert_int_equal(record->replay_family, SF_PBE(REPLAY_FAMILY, INTERNAL_INTENT));
+        assert_int_equal(record->target_lifecycle_state, path[i]);
+        assert_true(record->expected_namespace_revision == i + 1);
+        assert_int_equal(record->n_control_objects, 1);
+        snprintf(name, sizeof(name), "/namespace_descriptor_v%zu.json", i + 2);
+        assert_non_null(strstr(record->control_objects[0]->key, name));
+    }
+    /* an old intent again, after others */
+    assert_int_equal(lineage_transition(w, ns, NS_STATE(QUIESCING), 1)->outcome,
+                     SF_PBE(INTENT_OUTCOME, DUPLICATE));
+    const SF_PB(ShowLineageResponse) *shown = lineage_show(w, ns, 0);
+    assert_true(shown->namespace_row->lifecycle_gc_after_unix_ms ==
+                WORLD_UNIX_MS + 40 + GC_DELAY_MS);
+    assert_true(shown->namespace_row->lifecycle_updated_at_unix_ms == WORLD_UNIX_MS + 40);
+    for (int target = NS_STATE(ACTIVE); target <= NS_STATE(TOMBSTONED); target++)
+        lineage_conflict(w, lineage_transition(w, ns, (SF_PB(NamespaceLifecycleState))target, 5),
+                         "resolved_namespace_lineage", "tombstoned");
+    /* the two releases twice: the second is no new record and no new revision */
+    uint64_t parent = world_namespace(w, "n2", "beta");
+    uint64_t id = world_collection(w, "c1", parent, "books");
+    assert_int_equal(lineage_drop(w, "d1", parent, id, NULL), DROPPED);
+    SF_PB(CollectionNameReservationReleaseIntent) collection;
+    searchfabric__v1__collection_name_reservation_release_intent__init(&collection);
+    collection.namespace_id = parent;
+    collection.collection_id = id;
+    collection.collection_name = "books";
+    collection.releasing_collection_name_allocation_epoch = 1;
+    collection.release_cutoff_unix_ms =
+        lineage_show(w, parent, id)->collection_row->gc_after_unix_ms;
+    SF_PB(NamespaceNameReservationReleaseIntent) name;
+    searchfabric__v1__namespace_name_reservation_release_intent__init(&name);
+    name.namespace_id = ns;
+    name.namespace_name = "alpha";
+    name.releasing_namespace_name_allocation_epoch = 1;
+    name.release_cutoff_unix_ms = shown->namespace_row->lifecycle_gc_after_unix_ms;
+    records = lineage_records(w);
+    for (int round = 0; round < 3; round++) {
+        struct sf_diag diag;
+        enum sf_err want = round == 0 ? SF_VERSION_CONFLICT : SF_OK;
+        struct sf_view bytes = {0};
+        assert_int_equal(sf_catalog_intend(w->catalog, &sf_catalog_release_collection,
+                                           &collection.base, w->arena, &diag, &bytes),
+                         want);
+        assert_int_equal(sf_catalog_intend(w->catalog, &sf_catalog_release_namespace, &name.base,
+                                           w->arena, &diag, NULL),
+                         want);
+        assert_int_equal(lineage_records(w), records + (round == 0 ? 0 : 2));
+        if (round == 0)
+            assert_string_equal(sf_diag_get(&diag, "release_blocked_by"), "horizon_not_reached");
+        sf_clock_manual_advance(&w->clock, round == 0 ? GC_DELAY_MS : 0);
+    }
+}
+
+static void test_release_namespace(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-4.1-04", "CCS-4.5-22", "CCS-4.5-23", "CCS-5.2-25", "CCS-5.2-34");
+    w->collection_gc_delay_ms = 5000;
+    w->namespace_gc_delay_ms = 1000;
+    world_restart(w);
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    assert_int_equal(lineage_drop(w, "d1", ns, id, NULL), DROPPED);
+    assert_non_null(lineage_transition(w, ns, NS_STATE(TOMBSTONED), 1));
+    SF_PB(PutNamespaceMetadataRequest) *again = world_namespace_request(w, "n2", "alpha");
+    lineage_conflict(w, world_call(w, "PutNamespaceMetadata", again), "namespace_name",
+                     "tombstoned");
+    sf_clock_manual_advance(&w->clock, 999);
+    assert_int_equal(lineage_sweep(w)->released_namespace_names, 0);
+    assert_int_equal(lineage_show(w, ns, 0)->n_release_blocked_by, 2);
+    sf_clock_manual_advance(&w->clock, 1); /* the horizon, but a tombstoned child remains */
+    const SF_PB(RunReleaseSweepResponse) *swept = lineage_sweep(w);
+    assert_int_equal(swept->released_namespace_names, 0);
+    assert_int_equal(swept->kept, 2);
+    assert_string_equal(lineage_show(w, ns, 0)->release_blocked_by[0], "collections_remain");
+    lineage_conflict(w, world_call(w, "PutNamespaceMetadata", again), "namespace_name",
+                     "tombstoned");
+    sf_clock_manual_advance(&w->clock, 3999);
+    assert_int_equal(lineage_sweep(w)->released_collection_names, 0);
+    sf_clock_manual_advance(&w->clock, 1);
+    lineage_conflict(w, world_call(w, "PutNamespaceMetadata", again), "namespace_name",
+                     "tombstoned");
+    swept = lineage_sweep(w); /* both in one sweep, the child first */
+    assert_int_equal(swept->released_collection_names, 1);
+    assert_int_equal(swept->released_namespace_names, 1);
+    assert_int_equal(swept->kept, 0);
+    const SF_PB(CommandOutcomeObject) *record =
+        lineage_record(w, KIND(NAMESPACE_NAME_RESERVATION_RELEASE), 0);
+    assert_int_equal(record->replay_family, SF_PBE(REPLAY_FAMILY, INTERNAL_INTENT));
+    assert_true(record->releasing_namespace_name_allocation_epoch == 1);
+    assert_true(record->release_cutoff_unix_ms == WORLD_UNIX_MS + 1000);
+    assert_string_equal(
+        lineage_sql(w, "SELECT namespace_name FROM namespaces WHERE namespace_id = ?1", ns, 0), "");
+    assert_string_equal(lineage_sql(w, "SELECT namespace_name FROM namespace_name_epochs", 0, 0),
+                        "alpha");
+    const SF_PB(PutNamespaceMetadataResponse) *fresh = world_call(w, "PutNamespaceMetadata", again);
+    assert_non_null(fresh);
+    assert_true(fresh->descriptor->namespace_id > ns);
+    assert_true(lineage_epoch(w, 0, "alpha") == 2);
+    assert_true(lineage_show(w, fresh->descriptor->namespace_id, 0)
+                    ->namespace_row->namespace_name_allocation_epoch == 2);
+}
+
+/* An idle sweep asks the store for nothing; the limit and the filter hold. */
+static void test_sweep_bounds(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t other = world_namespace(w, "n2", "beta");
+    char name[32];
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof(name), "c%d", i);
+        lineage_drop(w, name, ns, world_collection(w, name, ns, name), NULL);
+    }
+    lineage_drop(w, "dx", other, world_collection(w, "x", other, "x"), NULL);
+    uint64_t gets = atomic_load(&w->wire.gets);
+    uint64_t lists = atomic_load(&w->wire.lists);
+    uint64_t puts = atomic_load(&w->wire.applied);
+    assert_int_equal(lineage_job(w, "release-sweep"), 0);
+    assert_int_equal(lineage_job(w, "tombstone-repair"), 0);
+    assert_true(atomic_load(&w->wire.gets) == gets && atomic_load(&w->wire.lists) == lists &&
+                atomic_load(&w->wire.applied) == puts);
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
+    SF_PB(RunReleaseSweepRequest) request;
+    searchfabric__v1__run_release_sweep_request__init(&request);
+    request.max_releases = 2;
+    const SF_PB(RunReleaseSweepResponse) *swept = world_call(w, "RunReleaseSweep", &request);
+    assert_int_equal(swept->released_collection_names, 2);
+    request.namespace_id = other;
+    request.max_releases = 0;
+    swept = world_call(w, "RunReleaseSweep", &request);
+    assert_int_equal(swept->released_collection_names, 1);
+    request.namespace_id = 0;
+    swept = world_call(w, "RunReleaseSweep", &request);
+    assert_int_equal(swept->released_collection_names, 3);
+    swept = world_call(w, "RunReleaseSweep", &request);
+    assert_int_equal(swept->released_collection_names + swept->kept, 0);
+}
+
+/* ---- public payloads ---------------------------------------------------------------------- */
+
+static bool names_private(const ProtobufCMessageDescriptor *desc)
+{
+    static const char *const words[] = {"epoch",  "revision",   "gc_after", "tombstone",
+                                        "drop",   "quota",      "window",   "horizon",
+                                        "reserv", "transition", "manifest"};
+    for (unsigned i = 0; i < desc->n_fields; i++) {
+        for (size_t k = 0; k < SF_ARRAY_LEN(words); k++) {
+            if (strstr(desc->fields[i].name, words[k]) != NULL)
+                return true;
+        }
+        if (desc->fields[i].type == PROTOBUF_C_TYPE_MESSAGE &&
+            names_private((const ProtobufCMessageDescriptor *)desc->fields[i].descriptor))
+            return true;
+    }
+    return false;
+}
+
+static void test_private_state(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-2.2-01", "CCS-2.2-05");
+    assert_false(names_private(&searchfabric__v1__namespace_descriptor__descriptor));
+    assert_false(names_private(&searchfabric__v1__collection_descriptor__descriptor));
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    uint64_t kept = world_collection(w, "c2", ns, "boats");
+    world_schema(w, "s1", ns, kept, 1, "tok-1");
+    assert_int_equal(lineage_drop(w, "d1", ns, id, NULL), DROPPED);
+    assert_non_null(lineage_transition(w, ns, NS_STATE(QUIESCING), 1));
+    const char *answers = world_answers(w, ns);
+    static const char *const words[] = {"epoch",     "revision",   "gc_after",
+                                        "tombstone", "TOMBSTONED", "drop",
+                                        "quota",     "transition", "release"};
+    assert_non_null(strstr(answers, "quiescing"));
+    for (size_t i = 0; i < SF_ARRAY_LEN(words); i++)
+        assert_null(strstr(answers, words[i]));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_drop, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_drop_objects, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_drop_repeats, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_drop_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_zero_children, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_release_collection, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_namespace_states, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_transitions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_release_namespace, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sweep_bounds, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_private_state, setup, teardown),
+    };
+    return SF_RUN_TESTS("catalog_lineage", tests);
+}
