@@ -73,9 +73,9 @@ def test_check_config():
         assert out.returncode == 2 and message.startswith("searchfabricd: ") and word in message and not out.stdout, (text, out)
         assert len(message.splitlines()) == 1, message
     # A key that nothing reads is refused by name.
-    path = config("log: {}\ncatalog:\n  replay_retention_ms: 3600000\n")
+    path = config("log: {}\nweather:\n  sunny_ms: 3600000\n")
     out = daemon("--config", path, "--check-config")
-    assert out.returncode == 2 and f"searchfabricd: {path}:".encode() in out.stderr and b"key: catalog" in out.stderr, out
+    assert out.returncode == 2 and f"searchfabricd: {path}:".encode() in out.stderr and b"key: weather" in out.stderr, out
     out = daemon("--config", str(SERVER.folder / "no-such-file"), "--check-config")
     assert out.returncode == 2 and b"no-such-file" in out.stderr
 

@@ -91,16 +91,6 @@ uint64_t lineage_binding(struct world *w, uint64_t ns)
     return response->collection_name_binding_revision;
 }
 
-uint64_t lineage_job(struct world *w, const char *name)
-{
-    SF_PB(RunCatalogJobRequest) request;
-    searchfabric__v1__run_catalog_job_request__init(&request);
-    request.name = sf_arena_str(w->arena, sf_view_str(name));
-    const SF_PB(RunCatalogJobResponse) *response = world_call(w, "RunCatalogJob", &request);
-    assert_non_null(response);
-    return response->done;
-}
-
 void lineage_conflict(struct world *w, const void *answer, const char *scope, const char *state)
 {
     assert_null(answer);

@@ -33,9 +33,6 @@ const SF_PB(ShowLineageResponse) * lineage_show(struct world *w, uint64_t ns, ui
 uint64_t lineage_revision(struct world *w, uint64_t ns);
 uint64_t lineage_binding(struct world *w, uint64_t ns);
 
-/* Runs a job by name; what it worked on. */
-uint64_t lineage_job(struct world *w, const char *name);
-
 /* The error of the call, and both lifecycle-conflict details. */
 void lineage_conflict(struct world *w, const void *answer, const char *scope, const char *state);
 

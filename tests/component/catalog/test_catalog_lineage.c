@@ -337,7 +337,7 @@ static void test_release_collection(void **state)
                         "manifest_head_under_repair");
     lineage_conflict(w, create(w, "c2", ns, "books"), "collection_name", "tombstoned");
     lineage_exec(w, "UPDATE collections SET manifest_head_reconciler_status = 'IDLE'");
-    assert_int_equal(lineage_job(w, "release-sweep"), 1);
+    assert_int_equal(world_job(w, "release-sweep"), 1);
     assert_true(lineage_binding(w, ns) == binding + 2);
     const SF_PB(CommandOutcomeObject) *record =
         lineage_record(w, KIND(COLLECTION_NAME_RESERVATION_RELEASE), 0);
@@ -347,7 +347,7 @@ static void test_release_collection(void **state)
     const char *epochs = "SELECT collection_name FROM collection_name_epochs"
                          " WHERE namespace_id = ?1";
     assert_string_equal(lineage_sql(w, epochs, ns, 0), "books");
-    assert_int_equal(lineage_job(w, "release-sweep"), 0);
+    assert_int_equal(world_job(w, "release-sweep"), 0);
     assert_string_equal(lineage_sql(w, epochs, ns, 0), "books");
     assert_int_equal(lineage_listed(w, ns, ""), 0);
     assert_int_equal(lineage_get_named(w, ns, "books"), SF_RESOURCE_NOT_FOUND);
@@ -365,7 +365,8 @@ static void test_release_collection(void **state)
     assert_true(old->descriptor->collection->collection_id == id);
 }
 
-/* Rows of the lineage tables as one text; binding revisions aside (a rebuild adds one). */
+/* Rows of the lineage tables as one text; binding revisions aside (a rebuild adds one), and with
+ * the lagging fields brought up to date. */
 static const char *rows_text(struct world *w)
 {
     static const char *const queries[] = {
@@ -387,6 +388,7 @@ static const char *rows_text(struct world *w)
         " FROM catalog_replay_index ORDER BY command_identity",
     };
     struct sf_buf out = {0};
+    world_enrich(w);
     struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_READ);
     for (size_t i = 0; i < SF_ARRAY_LEN(queries); i++) {
         struct sf_sql_stmt *stmt;
@@ -691,8 +693,8 @@ static void test_sweep_bounds(void **state)
     uint64_t gets = atomic_load(&w->wire.gets);
     uint64_t lists = atomic_load(&w->wire.lists);
     uint64_t puts = atomic_load(&w->wire.applied);
-    assert_int_equal(lineage_job(w, "release-sweep"), 0);
-    assert_int_equal(lineage_job(w, "tombstone-repair"), 0);
+    assert_int_equal(world_job(w, "release-sweep"), 0);
+    assert_int_equal(world_job(w, "tombstone-repair"), 0);
     assert_true(atomic_load(&w->wire.gets) == gets && atomic_load(&w->wire.lists) == lists &&
                 atomic_load(&w->wire.applied) == puts);
     sf_clock_manual_advance(&w->clock, GC_DELAY_MS);

@@ -162,8 +162,8 @@ static void test_structure_errors_have_a_line(void **state)
     refused("data_dir: x\nexec:\n  reaktors: 1\n", "f.yaml:3: ");
     refused("data_dir: x\nexec:\n  reaktors: 1\n", "reaktors");
     refused("exec: [1]\n", "f.yaml:1: ");
-    refused("catalog:\n  replay_retention_ms: 3600000\n", "f.yaml:1: ");
-    refused("catalog:\n  replay_retention_ms: 3600000\n", "catalog");
+    refused("weather:\n  sunny_ms: 3600000\n", "f.yaml:1: ");
+    refused("weather:\n  sunny_ms: 3600000\n", "weather");
     refused("exec:\n  workers: {a: b}\n", "f.yaml:2: ");
     refused("a: b: c\n", "f.yaml");
     refused("", "f.yaml is empty");
