@@ -36,23 +36,23 @@ struct sf_catalog_trace {
 
 /* Everything the service gets from outside; all borrowed until sf_catalog_close returned. */
 struct sf_catalog_deps {
-    struct sf_store *store;         /* durable truth */
-    struct sf_sched *sched;         /* serial lanes: commands block here */
-    struct sf_loop *loop;           /* timers of retry pauses; NULL: retries do not pause */
-    struct sf_clock *clock;         /* *_unix_ms fields, token expiry */
-    struct sf_tso_source *tso;      /* stable ids, applied_ts */
-    struct sf_sql *sql;             /* projection, from sf_catalog_projection_open */
-    struct sf_keyring *keyring;     /* signs page tokens */
-    struct sf_attempts *attempts;   /* ids of tries */
-    struct sf_metrics *metrics;     /* NULL = none */
-    const char *owner_id;           /* names this process in records, 1..128 scalars; copied */
-    uint32_t lane_shards;           /* at the store's first start only: 1..1024, 0 = 64 */
-    size_t cache_bytes;             /* of facts in memory, 1 MiB to 1 TiB, 0 = 64 MiB */
-    uint32_t max_result_window;     /* default of effective_max_result_window, 0 = 10000 */
+    struct sf_store *store;          /* durable truth */
+    struct sf_sched *sched;          /* serial lanes: commands block here */
+    struct sf_loop *loop;            /* timers of retry pauses; NULL: retries do not pause */
+    struct sf_clock *clock;          /* *_unix_ms fields, token expiry */
+    struct sf_tso_source *tso;       /* stable ids, applied_ts */
+    struct sf_sql *sql;              /* projection, from sf_catalog_projection_open */
+    struct sf_keyring *keyring;      /* signs page tokens */
+    struct sf_attempts *attempts;    /* ids of tries */
+    struct sf_metrics *metrics;      /* NULL = none */
+    const char *owner_id;            /* names this process in records, 1..128 scalars; copied */
+    uint32_t lane_shards;            /* at the store's first start only: 1..1024, 0 = 64 */
+    size_t cache_bytes;              /* of facts in memory, 1 MiB to 1 TiB, 0 = 64 MiB */
+    uint32_t max_result_window;      /* default of effective_max_result_window, 0 = 10000 */
     uint64_t collection_gc_delay_ms; /* from a drop to the release of its name, 0 = 7 days */
     uint64_t namespace_gc_delay_ms;  /* from a namespace's tombstone to the same, 0 = 7 days */
-    struct sf_catalog_trace *trace; /* NULL in production */
-    bool run_jobs;                  /* background jobs run by themselves (`loop` is there) */
+    struct sf_catalog_trace *trace;  /* NULL in production */
+    bool run_jobs;                   /* background jobs run by themselves (`loop` is there) */
 };
 
 /* What `sfctl status` and health show. */
