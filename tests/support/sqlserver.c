@@ -129,51 +129,84 @@ static void admin(const struct sf_test_sql *db, const char *fmt)
         fail_msg("%s: %s", sql, out);
 }
 
-void sf_test_sql_make(struct sf_test_sql *db, bool in_memory)
+/* Databases with the catalog's schema and without rows, for the next test of this program: making
+ * the tables anew for each would take most of its time. */
+static struct {
+    char names[8][64];
+    size_t count;
+} pool;
+
+static void make_server(struct sf_test_sql *db, bool reuse)
 {
     static atomic_uint next;
     char folder[128];
 
-    *db = (struct sf_test_sql){.where = {.kind = sf_test_sql_kind()}};
-    if (db->where.kind == SF_SQL_SQLITE) {
-        if (in_memory)
-            return;
-        sf_tempdir_make(db->folder);
-        (void)snprintf(db->path, sizeof(db->path), "%s/p.sqlite", db->folder);
-        db->where.path = db->path;
-        return;
-    }
     servers_folder(folder);
     (void)snprintf(db->host, sizeof(db->host), "%s/%s", folder,
                    db->where.kind == SF_SQL_POSTGRES ? "pg" : "my/sock");
     (void)snprintf(db->password_file, sizeof(db->password_file), "%s/secret", folder);
-    (void)snprintf(db->database, sizeof(db->database), "t%ld_%u", (long)getpid(),
-                   atomic_fetch_add(&next, 1));
     db->where.server = (struct sf_sql_server){.host = db->host,
                                               .database = db->database,
                                               .user = "sf",
                                               .password_file = db->password_file};
+    db->reuse = reuse;
+    if (reuse && pool.count > 0) {
+        memcpy(db->database, pool.names[--pool.count], sizeof(db->database));
+        return;
+    }
+    (void)snprintf(db->database, sizeof(db->database), "t%ld_%u", (long)getpid(),
+                   atomic_fetch_add(&next, 1));
     admin(db, "CREATE DATABASE");
 }
 
-void sf_test_sql_drop(struct sf_test_sql *db)
+void sf_test_sql_make(struct sf_test_sql *db, bool in_memory)
 {
-    if (db->where.kind != SF_SQL_SQLITE)
-        admin(db, "DROP DATABASE");
-    else if (db->folder[0] != '\0')
-        sf_tempdir_remove(db->folder);
+    *db = (struct sf_test_sql){.where = {.kind = sf_test_sql_kind()}};
+    if (db->where.kind != SF_SQL_SQLITE) {
+        make_server(db, in_memory);
+    } else if (!in_memory) {
+        sf_tempdir_make(db->folder);
+        (void)snprintf(db->path, sizeof(db->path), "%s/p.sqlite", db->folder);
+        db->where.path = db->path;
+    }
+}
+
+/* Removes all rows but those of the schema's own tables. */
+static void delete_rows(const struct sf_test_sql *db)
+{
+    char query[512], list[4096], out[512], sql[160];
+    bool pg = db->where.kind == SF_SQL_POSTGRES;
+
+    (void)snprintf(query, sizeof(query),
+                   "SELECT %s FROM information_schema.tables WHERE table_schema = %s"
+                   " AND table_name NOT LIKE 'schema_migrations%%'"
+                   " AND table_name NOT LIKE 'schema_write_lock%%'",
+                   pg ? "string_agg('DELETE FROM ' || table_name, ';')"
+                      : "group_concat(table_name)",
+                   pg ? "current_schema()" : "database()");
+    assert_true(sf_test_sql_raw(db, query, list, sizeof(list)));
+    if (pg) { /* a connection is dear there: all at once */
+        if (list[0] != '\0' && !sf_test_sql_raw(db, list, out, sizeof(out)))
+            fail_msg("%s: %s", list, out);
+        return;
+    }
+    for (char *save = NULL, *name = strtok_r(list, ",", &save); name != NULL;
+         name = strtok_r(NULL, ",", &save)) {
+        (void)snprintf(sql, sizeof(sql), "DELETE FROM %s", name);
+        if (!sf_test_sql_raw(db, sql, out, sizeof(out)))
+            fail_msg("%s: %s", sql, out);
+    }
 }
 
 void sf_test_sql_empty(struct sf_test_sql *db)
 {
     char path[SF_TEMPDIR_BYTES + 32];
 
-    if (db->where.kind == SF_SQL_POSTGRES) { /* a new schema is made faster than a new database */
-        assert_true(sf_test_sql_raw(db, "DROP SCHEMA public CASCADE", path, sizeof(path)));
-        assert_true(sf_test_sql_raw(db, "CREATE SCHEMA public", path, sizeof(path)));
+    if (db->where.kind != SF_SQL_SQLITE && db->reuse) {
+        delete_rows(db);
         return;
     }
-    if (db->where.kind == SF_SQL_MYSQL) {
+    if (db->where.kind != SF_SQL_SQLITE) {
         admin(db, "DROP DATABASE");
         admin(db, "CREATE DATABASE");
         return;
@@ -184,6 +217,19 @@ void sf_test_sql_empty(struct sf_test_sql *db)
                        : i == 1 ? "-wal"
                                 : "-shm");
         (void)unlink(path);
+    }
+}
+
+void sf_test_sql_drop(struct sf_test_sql *db)
+{
+    if (db->where.kind == SF_SQL_SQLITE) {
+        if (db->folder[0] != '\0')
+            sf_tempdir_remove(db->folder);
+    } else if (db->reuse && pool.count < sizeof(pool.names) / sizeof(pool.names[0])) {
+        delete_rows(db);
+        memcpy(pool.names[pool.count++], db->database, sizeof(db->database));
+    } else {
+        admin(db, "DROP DATABASE");
     }
 }
 

@@ -17,18 +17,20 @@ struct sf_test_sql {
     char host[160];                   /* servers: socket */
     char database[64];                /* servers */
     char password_file[160];          /* servers */
+    bool reuse;                       /* servers: kept, without rows, for the next test */
 };
 
 /* Kind under test. */
 enum sf_sql_kind sf_test_sql_kind(void);
 
-/* Makes an empty database; with `in_memory` SQLite needs no file. */
+/* Makes an empty database. With `in_memory` SQLite needs no file, and on a server one of an earlier
+ * test of this program is taken, whose schema stands and holds no rows. */
 void sf_test_sql_make(struct sf_test_sql *db, bool in_memory);
 
-/* Empties it: as dropped and made again. Nobody has it open. */
+/* Empties it: dropped and made again, or (`in_memory`) without rows. Nobody has it open. */
 void sf_test_sql_empty(struct sf_test_sql *db);
 
-/* Drops it. Nobody needs it any more; open connections are cut. */
+/* Drops it. Nobody has it open. */
 void sf_test_sql_drop(struct sf_test_sql *db);
 
 /* Runs one statement past the interface, on a server (in its database) or on SQLite's file; the
