@@ -227,7 +227,8 @@ static bool is_command_of(const struct command *command, const struct op *op)
     return op->kind == OP_HEAD && o->command_kind == SF_PBE(COMMAND_KIND, HEAD_ADVANCE) &&
            o->scope->collection_id == op->coll_id && o->head_advance != NULL &&
            o->head_advance->expected_head_version == op->expected &&
-           o->head_advance->new_head_version == op->version;
+           o->head_advance->new_head_version == op->version &&
+           strcmp(o->head_advance->manifest_checksum_or_etag, op->sum) == 0;
 }
 
 const struct command *history_command(const struct history *h, const struct op *op, size_t *out_pos)

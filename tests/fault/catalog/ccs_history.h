@@ -56,6 +56,7 @@ struct op {
     int64_t expected; /* namespace revision, head version */
     bool fenced;      /* drop: with a fence of `version`'s token */
     uint64_t target;  /* lifecycle state */
+    char sum[72];     /* head: checksum of `version` */
 };
 
 /* A call and its last try. */
@@ -130,12 +131,17 @@ struct state {
     uint64_t ns_epoch[NS_NAMES]; /* last allocated */
 };
 
+#define MAX_PUBLISHED 8 /* manifests of one collection */
+
 /* A lineage that some answer named. */
 struct seen {
     int ns_name;
     int coll_name; /* NO_NAME: a namespace */
     uint64_t ns_id;
     uint64_t coll_id;
+    uint64_t published;                        /* newest committed manifest, 0 = none */
+    uint64_t published_seq[MAX_PUBLISHED + 1]; /* when each was committed */
+    char checksums[MAX_PUBLISHED + 1][72];     /* of each */
 };
 
 struct history {
@@ -195,6 +201,10 @@ void work_learn(struct history *h, const struct asked *asked);
 
 /* How many revisions of a namespace's descriptor stand; orphans count too, so it is a guess. */
 uint64_t work_guess_revision(struct history *h, uint64_t ns_id);
+
+/* ccs_publish.c: commits the next manifest of a collection; publish_of: NULL = unknown. */
+void publish(struct history *h, struct seen *seen);
+struct seen *publish_of(struct history *h, uint64_t coll_id);
 
 /* ccs_revive.c */
 void revive_names(struct client *c);

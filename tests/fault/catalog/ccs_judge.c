@@ -135,8 +135,12 @@ static bool head_refused(const struct trial *t, const struct state *s)
     if (coll == NULL || coll->life != LIFE_ACTIVE)
         return t->asked->err == SF_RESOURCE_NOT_FOUND;
     uint64_t expected = op->expected < 0 ? 0 : (uint64_t)op->expected;
+    const struct seen *seen = publish_of(t->h, op->coll_id);
+    bool unpublished = seen == NULL || op->version > seen->published ||
+                       seen->published_seq[op->version] > t->asked->start_seq ||
+                       strcmp(seen->checksums[op->version], op->sum) != 0;
     return t->asked->err == SF_VERSION_CONFLICT &&
-           (expected != coll->head || op->version <= coll->head);
+           (expected != coll->head || op->version <= coll->head || unpublished);
 }
 
 static bool is_refused(const struct trial *t, const struct state *s)
@@ -193,11 +197,22 @@ static bool is_stored_answer(const struct trial *t)
     return same;
 }
 
+/* ACCEPTED says what the command did, DUPLICATE where the head stands today. */
+static bool head_answered(const struct trial *t, const struct state *s, bool stands)
+{
+    const struct op *op = &t->asked->op;
+    const SF_PB(SubmitHeadAdvanceIntentResponse) *response = (const void *)t->asked->response;
+    const struct coll_state *coll = model_coll(s, op->ns_id, op->coll_id);
+    if (coll == NULL || coll->life != LIFE_ACTIVE)
+        return false;
+    if (response->outcome == SF_PBE(INTENT_OUTCOME, ACCEPTED))
+        return stands && response->manifest_head_version == op->version;
+    return response->manifest_head_version == coll->head && coll->head >= op->version;
+}
+
 static bool intent_answered(const struct trial *t)
 {
     const struct op *op = &t->asked->op;
-    if (op->kind == OP_HEAD)
-        return true;
     const SF_PB(SubmitNamespaceLifecycleTransitionResponse) *response =
         (const void *)t->asked->response;
     return response->namespace_revision == (uint64_t)op->expected + 1 &&
@@ -215,6 +230,8 @@ static bool command_explained(const struct trial *t, size_t pos)
     if (t->asked->err != SF_OK) {
         if (stands && op->kind == OP_DROP)
             return drop_refused(t, s);
+        if (stands && op->kind == OP_HEAD)
+            return t->asked->err == SF_RESOURCE_NOT_FOUND && head_refused(t, s);
         if (stands)
             return t->own->outcome->terminal_state == SF_PBE(COMMAND_TERMINAL_STATE, FAILED) &&
                    (t->asked->err == SF_IDEMPOTENCY_CONFLICT ||
@@ -223,6 +240,8 @@ static bool command_explained(const struct trial *t, size_t pos)
     }
     if (op->kind == OP_DROP)
         return drop_answered(t, s, stands);
+    if (op->kind == OP_HEAD)
+        return head_answered(t, s, stands);
     if (!stands)
         return false;
     return op->key[0] == '\0' ? intent_answered(t) : is_stored_answer(t);

@@ -350,6 +350,12 @@ static void play_head(const struct step *step)
     int64_t expected = tuple->expected_head_version < 0 ? 0 : tuple->expected_head_version;
     ADMIT(step, (uint64_t)expected == coll->head, "it expects another head");
     ADMIT(step, tuple->new_head_version > coll->head, "heads go up");
+    const struct seen *seen = publish_of(step->h, coll->id);
+    ADMIT(step, seen != NULL && tuple->new_head_version <= seen->published,
+          "nothing of that version was committed");
+    ADMIT(step,
+          strcmp(seen->checksums[tuple->new_head_version], tuple->manifest_checksum_or_etag) == 0,
+          "the committed manifest has another checksum");
     coll->head = tuple->new_head_version;
 }
 

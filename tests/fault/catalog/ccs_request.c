@@ -161,7 +161,7 @@ static const ProtobufCMessage *head(const struct op *op, struct sf_arena *arena)
     request->collection = ref_of(op, arena);
     request->expected_head_version = op->expected;
     request->new_head_version = op->version;
-    request->manifest_checksum_or_etag = sf_arena_printf(arena, "%064" PRIx64, op->version);
+    request->manifest_checksum_or_etag = sf_arena_str(arena, sf_view_str(op->sum));
     return &request->base;
 }
 

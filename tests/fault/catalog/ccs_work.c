@@ -17,14 +17,16 @@ static bool chance(struct history *h, unsigned percent)
 
 /* ---- what is known ------------------------------------------------------------------------ */
 
-static void learn(struct history *h, struct seen lineage)
+static void learn(struct history *h, const struct op *op, int coll_name, uint64_t ns_id,
+                  uint64_t coll_id)
 {
     for (size_t i = 0; i < h->seen_count; i++) {
-        if (h->seen[i].ns_id == lineage.ns_id && h->seen[i].coll_id == lineage.coll_id)
+        if (h->seen[i].ns_id == ns_id && h->seen[i].coll_id == coll_id)
             return;
     }
     SF_ASSERT(h->seen_count < MAX_LINEAGES);
-    h->seen[h->seen_count++] = lineage;
+    h->seen[h->seen_count++] = (struct seen){
+        .ns_name = op->ns_name, .coll_name = coll_name, .ns_id = ns_id, .coll_id = coll_id};
 }
 
 void work_learn(struct history *h, const struct asked *asked)
@@ -34,11 +36,10 @@ void work_learn(struct history *h, const struct asked *asked)
         return;
     if (op->kind == OP_PUT_NS) {
         const SF_PB(PutNamespaceMetadataResponse) *put = (const void *)asked->response;
-        learn(h, (struct seen){op->ns_name, NO_NAME, put->descriptor->namespace_id, 0});
+        learn(h, op, NO_NAME, put->descriptor->namespace_id, 0);
     } else if (op->kind == OP_PUT_COLL) {
         const SF_PB(PutCollectionMetadataResponse) *put = (const void *)asked->response;
-        learn(h, (struct seen){op->ns_name, op->coll_name, op->ns_id,
-                               put->descriptor->collection->collection_id});
+        learn(h, op, op->coll_name, op->ns_id, put->descriptor->collection->collection_id);
     }
 }
 
@@ -145,6 +146,41 @@ static bool fill_transition(struct history *h, struct op *op)
     return op->expected > 0;
 }
 
+/* Where the collection's head stands as far as an answer told. */
+static uint64_t known_head(const struct history *h, uint64_t coll_id)
+{
+    uint64_t head = 0;
+    for (size_t i = 0; i < h->call_count; i++) {
+        const struct asked *asked = &h->calls[i];
+        const SF_PB(SubmitHeadAdvanceIntentResponse) *response = (const void *)asked->response;
+        if (asked->op.kind == OP_HEAD && asked->op.coll_id == coll_id && response != NULL &&
+            response->manifest_head_version > head)
+            head = response->manifest_head_version;
+    }
+    return head;
+}
+
+/* An advance to what was published, sometimes past it or from a wrong head. */
+static bool fill_head(struct history *h, struct op *op)
+{
+    if (!scope_collection(h, op))
+        return false;
+    struct seen *seen = publish_of(h, op->coll_id);
+    if (chance(h, 70))
+        publish(h, seen);
+    if (seen->published == 0)
+        return false;
+    op->version = chance(h, 70) ? seen->published : 1 + below(h, seen->published);
+    snprintf(op->sum, sizeof(op->sum), "%s", seen->checksums[op->version]);
+    uint64_t head = chance(h, 85) ? known_head(h, op->coll_id) : below(h, op->version);
+    op->expected = head == 0 && chance(h, 50) ? -1 : (int64_t)head;
+    if (chance(h, 8)) {
+        op->version = seen->published + 1;
+        snprintf(op->sum, sizeof(op->sum), "not-published-yet");
+    }
+    return op->expected < (int64_t)op->version;
+}
+
 static bool fill_command(struct history *h, struct op *op)
 {
     switch (op->kind) {
@@ -171,6 +207,8 @@ static bool fill_command(struct history *h, struct op *op)
         op->version = last_version(h, op->coll_id);
         op->fenced = op->fenced && op->version != 0;
         return true;
+    case OP_HEAD:
+        return fill_head(h, op);
     default:
         return fill_transition(h, op);
     }
@@ -207,7 +245,7 @@ static bool draw_repeat(struct history *h, struct op *op)
         return false;
     for (int tries = 0; tries < 8; tries++) {
         const struct op *other = &h->calls[below(h, h->call_count)].op;
-        if (other->kind > OP_LAST_COMMAND || other->kind == OP_HEAD)
+        if (other->kind > OP_LAST_COMMAND)
             continue;
         *op = *other;
         if (op->key[0] == '\0' || chance(h, 65))
@@ -228,7 +266,7 @@ static bool draw_op(struct history *h, struct op *op)
         OP_SCHEMA,     OP_SCHEMA,     OP_DROP,       OP_DROP,     OP_DROP,     OP_TRANSITION,
         OP_SWEEP,      OP_TRANSITION, OP_TRANSITION, OP_SWEEP,    OP_SWEEP,    OP_GET_NS,
         OP_GET_COLL,   OP_GET_COLL,   OP_RESOLVE,    OP_RESOLVE,  OP_LIST_NS,  OP_LIST_COLL,
-        OP_GET_SCHEMA, OP_ADMISSION};
+        OP_GET_SCHEMA, OP_ADMISSION,  OP_HEAD,       OP_HEAD,     OP_HEAD};
     if (chance(h, 20) && draw_repeat(h, op))
         return true;
     *op = (struct op){
