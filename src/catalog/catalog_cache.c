@@ -15,6 +15,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "base/rng.h"
 
 #define FLIGHT_SLOTS   64u
@@ -358,6 +359,8 @@ void sf_catalog_cache_forget(struct sf_catalog_cache *cache, const struct sf_cat
 {
     uint64_t hash = hash_of(cache, key);
     struct shard *shard = shard_of(cache, hash);
+    if (SF_MUTANT(ccs_no_forget))
+        return;
     pthread_mutex_lock(&shard->mu);
     struct entry **at = find(shard, key, hash);
     if (*at != NULL)

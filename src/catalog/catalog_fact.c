@@ -448,7 +448,7 @@ static bool take_binding(struct sf_catalog_reading *reading, const struct sf_cat
 static bool answer_admission(struct sf_catalog_reading *reading,
                              const struct sf_catalog_value *value)
 {
-    if (value->bound > reading->revision)
+    if (value->bound > reading->revision && !SF_MUTANT(ccs_older_binding))
         reading->revision = value->bound;
     const SF_PB(GetCollectionAdmissionStateRequest) *request =
         (const SF_PB(GetCollectionAdmissionStateRequest) *)reading->request;

@@ -126,6 +126,8 @@ static void release(struct sf_catalog *catalog, struct gate_key key, bool exclus
 
 void sf_catalog_gates_acquire(struct sf_catalog *catalog, const struct sf_catalog_gates *gates)
 {
+    if (SF_MUTANT(ccs_no_gates))
+        return;
     if (gates->namespace_id != 0)
         acquire(catalog, (struct gate_key){.namespace_id = gates->namespace_id},
                 gates->namespace_exclusive);
@@ -135,6 +137,8 @@ void sf_catalog_gates_acquire(struct sf_catalog *catalog, const struct sf_catalo
 
 void sf_catalog_gates_release(struct sf_catalog *catalog, const struct sf_catalog_gates *gates)
 {
+    if (SF_MUTANT(ccs_no_gates))
+        return;
     if (gates->collection_id != 0)
         release(catalog, (struct gate_key){gates->namespace_id, gates->collection_id}, true);
     if (gates->namespace_id != 0)

@@ -257,7 +257,7 @@ static enum sf_err reserve_epoch(struct sf_catalog_command *command, uint64_t na
         err = reservation_applied(command, seen.command_identity, seen.attempt_id, &applied);
         if (err != SF_OK)
             return err;
-        *out_epoch = applied ? seen.last + 1 : seen.last;
+        *out_epoch = applied && !SF_MUTANT(ccs_epoch_again) ? seen.last + 1 : seen.last;
         put->cond = SF_PUT_MATCH;
     }
     if (SF_MUTANT(ccs_no_name_epoch_cas))

@@ -444,6 +444,8 @@ enum sf_err sf_catalog_project_binding(struct sf_sql_conn *conn, uint64_t namesp
                                        uint64_t floor, struct sf_diag *diag)
 {
     struct sf_sql_stmt *stmt;
+    if (SF_MUTANT(ccs_no_binding_raise))
+        return SF_OK;
     enum sf_err err = sf_sql_prepare(conn,
                                      "UPDATE namespaces SET collection_name_binding_revision ="
                                      " CASE WHEN collection_name_binding_revision + 1 > ?2"
