@@ -209,6 +209,19 @@ struct seen *publish_of(struct history *h, uint64_t coll_id);
 /* ccs_revive.c */
 void revive_names(struct client *c);
 
+/* ccs_operate.c: an operator's call at either contender (or the rebuilder). */
+bool operate_serves(const char *method);
+enum sf_err operate(struct client *c, bool until_answered, const char *method,
+                    const ProtobufCMessage *request, const ProtobufCMessage **out_response);
+/* A random thing that an operator does. */
+void operate_step(struct client *c);
+/* Cuts a checkpoint, which must verify. */
+void operate_checkpoint(struct client *c);
+/* The catalog is checked: nothing may be amiss. */
+void operate_sound(struct client *c);
+/* A round of retention, or rounds until nothing is left to remove. */
+void operate_retention(struct client *c, bool until_done);
+
 /* ccs_judge.c: judges every call. */
 void judge_calls(struct history *h);
 

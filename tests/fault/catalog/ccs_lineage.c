@@ -8,7 +8,8 @@
  */
 #include "fault/catalog/ccs_history.h"
 
-#define STEPS 20
+#define STEPS      20 /* of a client */
+#define OPERATIONS 8  /* of the operator */
 
 static void run_client(struct sim_process *process, void *arg)
 {
@@ -23,11 +24,24 @@ static void run_client(struct sim_process *process, void *arg)
     c->w->clients_done++;
 }
 
+static void run_operator(struct sim_process *process, void *arg)
+{
+    struct client *c = arg;
+    c->process = process;
+    c->arena = sf_arena_new((size_t)64 << 20);
+    for (int i = 0; i < OPERATIONS; i++) {
+        sim_sleep(process, (int64_t)sf_rng_below(sim_rng(c->w->sim), 1200));
+        operate_step(c);
+    }
+    sf_arena_destroy(c->arena);
+    c->w->clients_done++;
+}
+
 static bool all_done(struct sim *sim, void *ctx)
 {
     const struct world *w = ctx;
     (void)sim;
-    return w->clients_done == CLIENTS;
+    return w->clients_done == CLIENTS + 1;
 }
 
 /* ---- the survey --------------------------------------------------------------------------- */
@@ -97,6 +111,17 @@ static void run_survey(struct sim_process *process, void *arg)
     revive_names(&c);
     history_collect(w->history);
     survey_commands(&c);
+    survey_reads(&c);
+    operate_sound(&c);
+    if (sf_rng_below(sim_rng(w->sim), 2) == 0)
+        operate_checkpoint(&c);
+    sf_arena_destroy(c.arena);
+    w->reread = true;
+};
+    c.arena = sf_arena_new((size_t)64 << 20);
+    revive_names(&c);
+    history_collect(w->history);
+    survey_commands(&c);
     check_run_projectors(w, process, c.arena);
     survey_reads(&c);
     sf_arena_destroy(c.arena);
@@ -114,6 +139,7 @@ static void run_resurvey(struct sim_process *process, void *arg)
     check_run_projectors(w, process, c.arena);
     for (size_t i = 0; i < count; i++)
         survey_one(&c, &h->calls[h->survey[i]].op);
+    operate_sound(&c);
     sf_arena_destroy(c.arena);
     w->reread = true;
 }
@@ -206,7 +232,7 @@ static void finish(struct world *w, struct sim_process *clients)
 }
 
 /* Starts two contenders and their clients. */
-static struct sim_process *begin(struct world *w, struct client clients[CLIENTS])
+static struct sim_process *begin(struct world *w, struct client clients[CLIENTS + 1])
 {
     w->history = history_new(w);
     w->nodes[0] = sim_node_new(w->sim, "a", &w->service);
@@ -216,12 +242,14 @@ static struct sim_process *begin(struct world *w, struct client clients[CLIENTS]
         clients[i] = (struct client){.w = w, .id = i};
         sim_spawn(process, run_client, &clients[i]);
     }
+    clients[CLIENTS] = (struct client){.w = w, .id = CLIENTS};
+    sim_spawn(process, run_operator, &clients[CLIENTS]);
     return process;
 }
 
 static void run_with(struct sim *sim, const struct sim_options *options, bool lose)
 {
-    struct client clients[CLIENTS];
+    struct client clients[CLIENTS + 1];
     struct world *w = world_new(sim, options);
     struct sim_process *process = begin(w, clients);
     sim_run_for(sim, 3000);

@@ -6,6 +6,9 @@
 static void shared_tso_get(struct sf_tso_source *source, struct sf_tso_request *request)
 {
     struct world *w = SF_CONTAINER_OF(source, struct life, tso)->w;
+    uint64_t now = (uint64_t)(SIM_EPOCH_UNIX_MS + sim_now_ms(w->sim)) << 18;
+    if (w->next_tso < now)
+        w->next_tso = now;
     request->first.v = w->next_tso;
     w->next_tso += request->count;
     request->err = SF_OK;

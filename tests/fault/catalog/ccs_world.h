@@ -29,7 +29,7 @@
 #define CCS_QUOTA_RATE  100u
 #define CCS_QUOTA_BURST 200u
 
-#define TSO_START (UINT64_C(1767225600000) << 18)
+#define TSO_START ((uint64_t)SIM_EPOCH_UNIX_MS << 18)
 
 struct history;
 
@@ -46,6 +46,8 @@ struct world {
     struct sf_sql *sql;         /* the shared projection */
     struct sf_sql *rebuilt;     /* of the node that rebuilds */
     bool lost;                  /* the shared projection was rebuilt, too */
+    unsigned checkpoints;       /* cut so far, as far as anybody said */
+    bool aged;                  /* records may have been removed by age */
     struct sim_service service; /* of the contenders */
     struct sim_node *nodes[2];
     struct script *script;      /* of a scripted run, NULL = none */
