@@ -44,7 +44,9 @@ static void *start_on(struct sim_process *process, struct world *w, struct sf_sq
                                    .keyring = life->keyring,
                                    .attempts = &life->attempts,
                                    .owner_id = sim_process_name(process),
-                                   .lane_shards = 4};
+                                   .lane_shards = 4,
+                                   .collection_gc_delay_ms = CCS_GC_DELAY_MS,
+                                   .namespace_gc_delay_ms = CCS_GC_DELAY_MS};
     enum sf_err err = sf_catalog_open(&deps, sim_process_sched(process), &diag, &life->catalog);
     if (err != SF_OK) {
         sim_trace(w->sim, "%s: open: %s %s", sim_process_name(process), sf_err_info(err)->name,

@@ -9,12 +9,10 @@
 #include "contract/served.h"
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
-#define OPERATE "/searchfabric.v1.CatalogOperationsService/"
-
 bool operate_serves(const char *method)
 {
     char path[96];
-    snprintf(path, sizeof(path), OPERATE "%s", method);
+    snprintf(path, sizeof(path), OPERATIONS "%s", method);
     const struct sf_contract_method *found = sf_contract_method_find(sf_view_str(path));
     return found != NULL && found->served;
 }
@@ -24,7 +22,7 @@ enum sf_err operate(struct client *c, bool until_answered, const char *method,
 {
     struct world *w = c->w;
     char path[96];
-    snprintf(path, sizeof(path), OPERATE "%s", method);
+    snprintf(path, sizeof(path), OPERATIONS "%s", method);
     for (int i = 0; i < 200; i++) {
         struct sf_diag diag;
         sf_diag_init(&diag);
