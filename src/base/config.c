@@ -7,6 +7,7 @@
 #include "base/config.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,19 @@ struct raw_limits {
     char *es_connections;
     char *es_body_bytes;
 };
+struct raw_projection {
+    char *kind;
+    char *host;
+    char *port;
+    char *database;
+    char *user;
+    char *password_file;
+    char *tls;
+    char *tls_ca_file;
+    char *readers;
+    char *connect_timeout_ms;
+    char *statement_timeout_ms;
+};
 struct raw {
     char *data_dir;
     char **roles;
@@ -72,6 +86,7 @@ struct raw {
     struct raw_commit commit;
     struct raw_log log;
     struct raw_limits limits;
+    struct raw_projection projection;
 };
 
 #define TEXT_FIELD(key, structure, member)                                                         \
@@ -111,6 +126,20 @@ static const cyaml_schema_field_t limits_fields[] = {
     TEXT_FIELD("es_body_bytes", struct raw_limits, es_body_bytes),
     CYAML_FIELD_END};
 
+static const cyaml_schema_field_t projection_fields[] = {
+    TEXT_FIELD("kind", struct raw_projection, kind),
+    TEXT_FIELD("host", struct raw_projection, host),
+    TEXT_FIELD("port", struct raw_projection, port),
+    TEXT_FIELD("database", struct raw_projection, database),
+    TEXT_FIELD("user", struct raw_projection, user),
+    TEXT_FIELD("password_file", struct raw_projection, password_file),
+    TEXT_FIELD("tls", struct raw_projection, tls),
+    TEXT_FIELD("tls_ca_file", struct raw_projection, tls_ca_file),
+    TEXT_FIELD("readers", struct raw_projection, readers),
+    TEXT_FIELD("connect_timeout_ms", struct raw_projection, connect_timeout_ms),
+    TEXT_FIELD("statement_timeout_ms", struct raw_projection, statement_timeout_ms),
+    CYAML_FIELD_END};
+
 static const cyaml_schema_value_t role_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, CYAML_UNLIMITED)};
 
@@ -127,6 +156,7 @@ static const cyaml_schema_field_t raw_fields[] = {
     SECTION("commit", commit, commit_fields),
     SECTION("log", log, log_fields),
     SECTION("limits", limits, limits_fields),
+    SECTION("projection", projection, projection_fields),
     CYAML_FIELD_END};
 
 static const cyaml_schema_value_t raw_schema = {
@@ -137,6 +167,8 @@ enum kind {
     KIND_BOOL,
     KIND_LISTEN,
     KIND_LEVEL,
+    KIND_PROJECTION,
+    KIND_TLS,
     KIND_PATH, /* not empty; NULL stays NULL */
     KIND_NAME  /* a catalog name */
 };
@@ -178,6 +210,24 @@ static const struct key keys[] = {
     {"commit.wal_flush_ms", RAW(commit.wal_flush_ms), KIND_U32, CFG(wal_flush_ms), 1, 10000, "2"},
     {"commit.wal_chunk_bytes", RAW(commit.wal_chunk_bytes), KIND_U32, CFG(wal_chunk_bytes),
      MIB / 16, SF_LIMIT_WAL_CHUNK_BYTES, "4194304"},
+    {"projection.kind", RAW(projection.kind), KIND_PROJECTION, CFG(projection.kind), 0, 0,
+     "sqlite"},
+    {"projection.host", RAW(projection.host), KIND_PATH, CFG(projection.host), 0, 0, NULL},
+    {"projection.port", RAW(projection.port), KIND_U32, CFG(projection.port), 0, 65535, "0"},
+    {"projection.database", RAW(projection.database), KIND_PATH, CFG(projection.database), 0, 0,
+     NULL},
+    {"projection.user", RAW(projection.user), KIND_PATH, CFG(projection.user), 0, 0, NULL},
+    {"projection.password_file", RAW(projection.password_file), KIND_PATH,
+     CFG(projection.password_file), 0, 0, NULL},
+    {"projection.tls", RAW(projection.tls), KIND_TLS, CFG(projection.tls), 0, 0, "off"},
+    {"projection.tls_ca_file", RAW(projection.tls_ca_file), KIND_PATH,
+     CFG(projection.tls_ca_file), 0, 0, NULL},
+    {"projection.readers", RAW(projection.readers), KIND_U32, CFG(projection.readers), 1,
+     SF_LIMIT_SQL_CONNECTIONS - 1, "4"},
+    {"projection.connect_timeout_ms", RAW(projection.connect_timeout_ms), KIND_U32,
+     CFG(projection.connect_timeout_ms), 1000, 60000, "5000"},
+    {"projection.statement_timeout_ms", RAW(projection.statement_timeout_ms), KIND_U32,
+     CFG(projection.statement_timeout_ms), 1000, 600000, "10000"},
     {"log.level", RAW(log.level), KIND_LEVEL, CFG(log_level), 0, 0, "info"},
     {"log.file", RAW(log.file), KIND_PATH, CFG(log_file), 0, 0, NULL},
     {"limits.rpc_message_bytes", RAW(limits.rpc_message_bytes), KIND_U32, CFG(rpc_message_bytes),
@@ -307,20 +357,34 @@ static enum sf_err parse_number(const char *what, const struct key *key, const c
     return SF_OK;
 }
 
-static enum sf_err parse_level(const char *what, const char *text, struct sf_diag *diag,
-                               enum sf_log_level *at)
+/* One of `names`, in the order of the enum behind them, whose first value is 0. */
+static enum sf_err parse_choice(const char *what, const char *text, const char *const *names,
+                                size_t count, struct sf_diag *diag, void *at)
 {
-    static const char *const names[] = {"debug", "info", "warn", "error"};
+    char list[80] = "";
 
-    for (size_t i = 0; i < SF_ARRAY_LEN(names); i++) {
+    for (size_t i = 0; i < count; i++) {
         if (strcmp(text, names[i]) == 0) {
-            *at = (enum sf_log_level)i;
+            *(int *)at = (int)i;
             return SF_OK;
         }
+        size_t len = strlen(list);
+        (void)snprintf(list + len, sizeof(list) - len, "%s%s",
+                       i == 0           ? ""
+                       : i + 1 == count ? " or "
+                                        : ", ",
+                       names[i]);
     }
-    return sf_diag_set(diag, SF_ERR_CONFIG, "%s: '%.40s' is not debug, info, warn or error", what,
-                       text);
+    return sf_diag_set(diag, SF_ERR_CONFIG, "%s: '%.40s' is not %s", what, text, list);
 }
+
+static const char *const level_names[] = {"debug", "info", "warn", "error"};
+static const char *const projection_names[] = {"sqlite", "postgres", "mysql"};
+static const char *const tls_names[] = {"off", "require", "verify"};
+static_assert(sizeof(enum sf_log_level) == sizeof(int) &&
+                  sizeof(enum sf_projection_kind) == sizeof(int) &&
+                  sizeof(enum sf_projection_tls) == sizeof(int),
+              "parse_choice writes an int");
 
 static enum sf_err parse_key(const char *name, const struct key *key, const char *text,
                              struct sf_diag *diag, struct sf_config *config)
@@ -341,7 +405,11 @@ static enum sf_err parse_key(const char *name, const struct key *key, const char
     case KIND_LISTEN:
         return sf_listen_parse(what, sf_view_str(text), diag, at);
     case KIND_LEVEL:
-        return parse_level(what, text, diag, at);
+        return parse_choice(what, text, level_names, SF_ARRAY_LEN(level_names), diag, at);
+    case KIND_PROJECTION:
+        return parse_choice(what, text, projection_names, SF_ARRAY_LEN(projection_names), diag, at);
+    case KIND_TLS:
+        return parse_choice(what, text, tls_names, SF_ARRAY_LEN(tls_names), diag, at);
     case KIND_NAME: {
         struct sf_diag inner;
         if (sf_name_check(key->name, sf_view_str(text), false, &inner) != SF_OK)
@@ -354,6 +422,31 @@ static enum sf_err parse_key(const char *name, const struct key *key, const char
         break;
     }
     *(char **)at = sf_strdup(text);
+    return SF_OK;
+}
+
+/* The keys that name a server stand together, and only for one. */
+static enum sf_err check_projection(const char *name, const struct sf_config_projection *p,
+                                    struct sf_diag *diag)
+{
+    const char *const values[] = {p->host, p->database, p->user, p->password_file, p->tls_ca_file};
+    static const char *const texts[] = {"host", "database", "user", "password_file", "tls_ca_file"};
+
+    for (size_t i = 0; i < SF_ARRAY_LEN(values); i++) {
+        if (p->kind == SF_PROJECTION_SQLITE && values[i] != NULL)
+            return sf_diag_set(diag, SF_ERR_CONFIG,
+                               "%.100s: projection.%s is for kind postgres or mysql", name,
+                               texts[i]);
+        if (p->kind != SF_PROJECTION_SQLITE && i < 3 && values[i] == NULL)
+            return sf_diag_set(diag, SF_ERR_CONFIG, "%.100s: projection.%s is needed for kind %s",
+                               name, texts[i], projection_names[p->kind]);
+    }
+    if (p->kind != SF_PROJECTION_SQLITE && p->tls == SF_PROJECTION_TLS_OFF && p->host[0] != '/' &&
+        strcmp(p->host, "localhost") != 0 && !is_loopback(p->host))
+        return sf_diag_set(diag, SF_ERR_CONFIG,
+                           "%.100s: projection.tls: off is for a Unix socket or a loopback address "
+                           "only, %.100s is neither",
+                           name, p->host);
     return SF_OK;
 }
 
@@ -371,6 +464,9 @@ static enum sf_err build(const char *name, const struct raw *raw, struct sf_diag
         if (err != SF_OK)
             return err;
     }
+    enum sf_err wrong = check_projection(name, &config->projection, diag);
+    if (wrong != SF_OK)
+        return wrong;
     if (raw->roles_count == 0)
         config->roles = SF_ROLE_ALL;
     for (unsigned i = 0; i < raw->roles_count; i++) {
@@ -432,5 +528,10 @@ void sf_config_destroy(struct sf_config *config)
     free(config->es_namespace);
     free(config->keyring_path);
     free(config->log_file);
+    free(config->projection.host);
+    free(config->projection.database);
+    free(config->projection.user);
+    free(config->projection.password_file);
+    free(config->projection.tls_ca_file);
     free(config);
 }

@@ -27,6 +27,30 @@ struct sf_listen {
     uint16_t port; /* 0 = any free port */
 };
 
+/* Database of the projection. */
+enum sf_projection_kind { SF_PROJECTION_SQLITE, SF_PROJECTION_POSTGRES, SF_PROJECTION_MYSQL };
+
+/* TLS towards a database server. */
+enum sf_projection_tls {
+    SF_PROJECTION_TLS_OFF,     /* Unix socket or loopback only */
+    SF_PROJECTION_TLS_REQUIRE, /* encrypted, name not checked */
+    SF_PROJECTION_TLS_VERIFY   /* encrypted, certificate and name checked */
+};
+
+struct sf_config_projection {
+    enum sf_projection_kind kind;  /* SQLite in data_dir, or a server */
+    char *host;                    /* owned: name, address or Unix socket; NULL for SQLite */
+    uint32_t port;                 /* 0 = the database's usual one */
+    char *database;                /* owned: a database of its own; NULL for SQLite */
+    char *user;                    /* owned: who logs in; NULL for SQLite */
+    char *password_file;           /* owned: file with the password; NULL = none */
+    enum sf_projection_tls tls;    /* towards the server */
+    char *tls_ca_file;             /* owned: certificates to trust; NULL = the system's */
+    uint32_t readers;              /* connections for reads */
+    uint32_t connect_timeout_ms;   /* for one connection */
+    uint32_t statement_timeout_ms; /* for one statement */
+};
+
 struct sf_config {
     char *data_dir;                  /* owned: folder of the embedded store and projection */
     unsigned roles;                  /* enum sf_role bits, never 0 */
@@ -47,11 +71,12 @@ struct sf_config {
     uint32_t wal_chunk_bytes;        /* or at this size */
     enum sf_log_level log_level;     /* lowest level written */
     char *log_file;                  /* owned: file that lines are appended to; NULL = stderr */
-    uint32_t rpc_message_bytes;      /* largest gRPC message of a client */
-    uint32_t rpc_connections;        /* gRPC connections at once */
-    uint32_t rpc_streams_per_conn;   /* calls of one gRPC connection at once */
-    uint32_t es_connections;         /* HTTP connections at once on the Elasticsearch port */
-    uint32_t es_body_bytes;          /* largest HTTP request body there */
+    struct sf_config_projection projection; /* where the relational projection is */
+    uint32_t rpc_message_bytes;             /* largest gRPC message of a client */
+    uint32_t rpc_connections;               /* gRPC connections at once */
+    uint32_t rpc_streams_per_conn;          /* calls of one gRPC connection at once */
+    uint32_t es_connections;                /* HTTP connections at once on the Elasticsearch port */
+    uint32_t es_body_bytes;                 /* largest HTTP request body there */
 };
 
 /* Loads `path` over the defaults. Blocks on the file. Destroy the result with sf_config_destroy.

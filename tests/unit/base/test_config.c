@@ -65,6 +65,13 @@ static void same(const struct sf_config *a, const struct sf_config *b)
     assert_int_equal(a->rpc_streams_per_conn, b->rpc_streams_per_conn);
     assert_int_equal(a->es_connections, b->es_connections);
     assert_int_equal(a->es_body_bytes, b->es_body_bytes);
+    assert_int_equal(a->projection.kind, b->projection.kind);
+    assert_int_equal(a->projection.port, b->projection.port);
+    assert_int_equal(a->projection.tls, b->projection.tls);
+    assert_int_equal(a->projection.readers, b->projection.readers);
+    assert_int_equal(a->projection.connect_timeout_ms, b->projection.connect_timeout_ms);
+    assert_int_equal(a->projection.statement_timeout_ms, b->projection.statement_timeout_ms);
+    assert_true(a->projection.host == NULL && b->projection.host == NULL);
 }
 
 static void test_defaults(void **state)
@@ -247,10 +254,53 @@ static void test_missing_file(void **state)
     assert_int_equal(sf_config_load("/", &diag, &config), SF_ERR_CONFIG);
 }
 
+#define SERVER(rest)                                                                               \
+    "projection:\n  kind: postgres\n  host: 10.0.0.7\n  database: sf\n  user: sf\n" rest
+
+static void test_projection(void **state)
+{
+    (void)state;
+    struct sf_config *config = parse(SERVER("  tls: verify\n  port: 65535\n  readers: 63\n"
+                                            "  password_file: /p\n  tls_ca_file: /ca\n"
+                                            "  connect_timeout_ms: 1000\n"
+                                            "  statement_timeout_ms: 600000\n"));
+    assert_int_equal(config->projection.kind, SF_PROJECTION_POSTGRES);
+    assert_string_equal(config->projection.host, "10.0.0.7");
+    assert_string_equal(config->projection.database, "sf");
+    assert_string_equal(config->projection.user, "sf");
+    assert_string_equal(config->projection.password_file, "/p");
+    assert_string_equal(config->projection.tls_ca_file, "/ca");
+    assert_int_equal(config->projection.tls, SF_PROJECTION_TLS_VERIFY);
+    assert_int_equal(config->projection.port, 65535);
+    assert_int_equal(config->projection.readers, 63);
+    assert_int_equal(config->projection.connect_timeout_ms, 1000);
+    assert_int_equal(config->projection.statement_timeout_ms, 600000);
+    sf_config_destroy(config);
+    config = parse("projection:\n  kind: mysql\n  host: /run/mysqld/mysqld.sock\n  database: sf\n"
+                   "  user: sf\n");
+    assert_int_equal(config->projection.kind, SF_PROJECTION_MYSQL);
+    assert_int_equal(config->projection.tls, SF_PROJECTION_TLS_OFF);
+    sf_config_destroy(config);
+    refused("projection:\n  kind: oracle\n", "'oracle' is not sqlite, postgres or mysql");
+    refused("projection:\n  kind: mysql\n  host: ::1\n  user: sf\n",
+            "projection.database is needed");
+    refused("projection:\n  host: ::1\n", "projection.host is for kind postgres or mysql");
+    refused(SERVER(""), "off is for a Unix socket or a loopback address only, 10.0.0.7");
+    refused(SERVER("  tls: prefer\n"), "'prefer' is not off, require or verify");
+    refused(SERVER("  port: 65536\n"), "projection.port");
+    refused(SERVER("  readers: 0\n"), "projection.readers");
+    refused(SERVER("  readers: 64\n"), "projection.readers");
+    refused(SERVER("  connect_timeout_ms: 999\n"), "projection.connect_timeout_ms");
+    refused(SERVER("  connect_timeout_ms: 60001\n"), "projection.connect_timeout_ms");
+    refused(SERVER("  statement_timeout_ms: 999\n"), "projection.statement_timeout_ms");
+    refused(SERVER("  statement_timeout_ms: 600001\n"), "projection.statement_timeout_ms");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_projection),
         cmocka_unit_test(test_shipped_file_gives_the_defaults),
         cmocka_unit_test(test_every_key),
         cmocka_unit_test(test_structure_errors_have_a_line),
