@@ -39,6 +39,7 @@ struct raw_store {
 struct raw_catalog {
     char *collection_gc_delay_ms;
     char *namespace_gc_delay_ms;
+    char *cache_mib;
 };
 struct raw_es {
     char *namespace_name;
@@ -107,7 +108,7 @@ static const cyaml_schema_field_t store_fields[] = {
 static const cyaml_schema_field_t catalog_fields[] = {
     TEXT_FIELD("collection_gc_delay_ms", struct raw_catalog, collection_gc_delay_ms),
     TEXT_FIELD("namespace_gc_delay_ms", struct raw_catalog, namespace_gc_delay_ms),
-    CYAML_FIELD_END};
+    TEXT_FIELD("cache_mib", struct raw_catalog, cache_mib), CYAML_FIELD_END};
 static const cyaml_schema_field_t es_fields[] = {
     TEXT_FIELD("namespace", struct raw_es, namespace_name),
     TEXT_FIELD("auto_create", struct raw_es, auto_create), CYAML_FIELD_END};
@@ -195,7 +196,7 @@ static const struct key keys[] = {
     {"listen.admin", RAW(listen.admin), KIND_LISTEN, CFG(admin), 0, 0, "127.0.0.1:7401"},
     {"listen.es", RAW(listen.es), KIND_LISTEN, CFG(es), 0, 0, "127.0.0.1:9200"},
     {"exec.reactors", RAW(exec.reactors), KIND_U32, CFG(reactors), 0, 256, "0"},
-    {"exec.workers", RAW(exec.workers), KIND_U32, CFG(workers), 1, 256, "8"},
+    {"exec.workers", RAW(exec.workers), KIND_U32, CFG(workers), 1, 256, "64"},
     {"store.lane_shards", RAW(store.lane_shards), KIND_U32, CFG(lane_shards), 1, 4096, "64"},
     {"store.coordinator_shards", RAW(store.coordinator_shards), KIND_U32, CFG(coordinator_shards),
      1, 1024, "16"},
@@ -203,6 +204,8 @@ static const struct key keys[] = {
      CFG(collection_gc_delay_ms), 1, UINT32_MAX, "604800000"},
     {"catalog.namespace_gc_delay_ms", RAW(catalog.namespace_gc_delay_ms), KIND_U32,
      CFG(namespace_gc_delay_ms), 1, UINT32_MAX, "604800000"},
+    {"catalog.cache_mib", RAW(catalog.cache_mib), KIND_U32, CFG(catalog_cache_mib), 1, 1u << 20,
+     "64"},
     {"es.namespace", RAW(es.namespace_name), KIND_NAME, CFG(es_namespace), 0, 0, "default"},
     {"es.auto_create", RAW(es.auto_create), KIND_BOOL, CFG(es_auto_create), 0, 0, "false"},
     {"commit.duplicate_window_ms", RAW(commit.duplicate_window_ms), KIND_U32,

@@ -62,6 +62,7 @@ struct sf_config {
     uint32_t lane_shards;            /* catalog lane shards, fixed at the store's creation */
     uint32_t coordinator_shards;     /* coordinator shards, fixed at the store's creation */
     uint32_t collection_gc_delay_ms; /* a dropped collection's name stays reserved */
+    uint32_t catalog_cache_mib;      /* memory of catalog facts */
     uint32_t namespace_gc_delay_ms;  /* a tombstoned namespace's name stays reserved */
     char *es_namespace;              /* owned: namespace whose collections are the indexes */
     bool es_auto_create;             /* an unknown index is created by its first write */

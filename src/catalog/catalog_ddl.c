@@ -13,6 +13,8 @@
 
 #include "catalog/catalog_rules.h"
 
+#define PROJECTION_READERS 4u /* snapshots of commands and misses at once, unless asked for */
+
 static const char *const names[SF_CATALOG_DDL_STEPS] = {
     "catalog", "replay_and_statistics", "lifecycle_quota_and_tombstones", "projectors"};
 
@@ -22,6 +24,8 @@ enum sf_err sf_catalog_projection_open_at(const struct sf_sql_options *where, st
     struct sf_sql_migration steps[SF_CATALOG_DDL_STEPS];
     struct sf_sql_options options = *where;
 
+    if (options.readers == 0)
+        options.readers = PROJECTION_READERS;
     options.migrations = steps;
     options.migration_count = SF_ARRAY_LEN(steps);
     for (uint32_t i = 0; i < SF_CATALOG_DDL_STEPS; i++)

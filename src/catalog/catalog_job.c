@@ -21,6 +21,7 @@
 /* One row per job; a cycle by hand (`sfctl catalog run-job`) runs the same function. */
 static const struct sf_catalog_job_kind kinds[] = {
     {NULL, 0, false, NULL}, /* keeps the table from being empty */
+    {"forget-facts", 0, false, sf_catalog_forget_job},
     {"collection-stats", PROJECTOR_PERIOD_MS, false, sf_catalog_run_stats},
     {"collection-index", PROJECTOR_PERIOD_MS, false, sf_catalog_run_index},
     {"namespace-aggregate", PROJECTOR_PERIOD_MS, false, sf_catalog_run_aggregate},

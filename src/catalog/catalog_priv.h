@@ -294,6 +294,10 @@ void sf_catalog_state_committed(struct sf_catalog *catalog,
                                 const SF_PB(CommandOutcomeObject) * outcome,
                                 const struct sf_catalog_rows *rows);
 
+/* Job "forget-facts", by hand: empties the memory of facts, as sf_catalog_flush. */
+enum sf_err sf_catalog_forget_job(struct sf_catalog *catalog, struct sf_sched *sched,
+                                  struct sf_diag *diag, uint64_t *out_done);
+
 /* Active generation adopted under this owner's epoch, 0 = none; set after it stands. */
 uint64_t sf_catalog_adopted(struct sf_catalog *catalog, uint64_t namespace_id,
                             uint64_t collection_id);

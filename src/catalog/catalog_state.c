@@ -211,6 +211,18 @@ void sf_catalog_flush(struct sf_catalog *catalog)
     sf_catalog_cache_flush(catalog->cache);
 }
 
+enum sf_err sf_catalog_forget_job(struct sf_catalog *catalog, struct sf_sched *sched,
+                                  struct sf_diag *diag, uint64_t *out_done)
+{
+    struct sf_catalog_cache_stats stats;
+    (void)sched;
+    (void)diag;
+    sf_catalog_cache_stats(catalog->cache, &stats);
+    sf_catalog_flush(catalog);
+    *out_done = stats.entries;
+    return SF_OK;
+}
+
 static struct sf_catalog_cache_key adopted_key(uint64_t namespace_id, uint64_t collection_id)
 {
     return (struct sf_catalog_cache_key){.fact = SF_CATALOG_FACT_ADOPTED,

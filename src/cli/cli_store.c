@@ -127,8 +127,11 @@ static void remote_destroy(struct sf_store *store)
 
 struct sf_store *sf_cli_remote_store_new(struct sf_cli *cli)
 {
-    static const struct sf_store_vtable vtable = {remote_submit, remote_get, remote_list,
-                                                  remote_remove, remote_destroy};
+    static const struct sf_store_vtable vtable = {.submit = remote_submit,
+                                                  .get = remote_get,
+                                                  .list = remote_list,
+                                                  .remove = remote_remove,
+                                                  .destroy = remote_destroy};
     struct remote_store *remote = sf_calloc(1, sizeof(*remote));
     remote->base.vtable = &vtable;
     remote->cli = cli;

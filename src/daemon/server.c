@@ -191,6 +191,7 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
         .owner_id = server->owner_id,
         .lane_shards = server->identity.catalog_lane_shard_count,
         .collection_gc_delay_ms = server->config->collection_gc_delay_ms,
+        .cache_bytes = (size_t)server->config->catalog_cache_mib << 20,
         .namespace_gc_delay_ms = server->config->namespace_gc_delay_ms,
         .run_jobs = true,
     };

@@ -485,6 +485,12 @@ static void embedded_get(struct sf_store *store, struct sf_get *get)
     (void)pthread_cond_signal(&s->reads);
 }
 
+static bool embedded_get_now(struct sf_store *store, struct sf_get *get)
+{
+    read_object(store_of(store), get);
+    return true;
+}
+
 static enum sf_err list_collect(rocksdb_iterator_t *it, struct sf_view prefix,
                                 struct sf_view start_after, size_t limit, struct sf_arena *arena,
                                 struct sf_list_entry *entries, size_t *out_count)
@@ -573,7 +579,8 @@ static const struct sf_store_vtable embedded_vtable = {.submit = embedded_submit
                                                        .get = embedded_get,
                                                        .list = embedded_list,
                                                        .remove = embedded_remove,
-                                                       .destroy = embedded_destroy};
+                                                       .destroy = embedded_destroy,
+                                                       .get_now = embedded_get_now};
 
 uint64_t sf_embedded_store_syncs(const struct sf_store *store)
 {

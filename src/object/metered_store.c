@@ -104,15 +104,20 @@ static void metered_submit(struct sf_store *store, struct sf_batch *batch)
     sf_store_submit(s->inner, &m->batch);
 }
 
+static void count_get(struct metered_store *s, const struct sf_get *get, int64_t start_ns)
+{
+    count(s, OP_GET, get->err);
+    observe(s, OP_GET, start_ns);
+    sf_metric_add(s->get_bytes, (int64_t)get->body.len);
+}
+
 static void on_get(struct sf_get *get)
 {
     struct metered_get *m = SF_CONTAINER_OF(get, struct metered_get, get);
     struct metered_store *s = m->store;
     struct sf_get *outer = m->outer;
 
-    count(s, OP_GET, get->err);
-    observe(s, OP_GET, m->start_ns);
-    sf_metric_add(s->get_bytes, (int64_t)get->body.len);
+    count_get(s, get, m->start_ns);
     sf_metric_add(s->in_flight, -1);
     outer->err = get->err;
     outer->body = get->body;
@@ -131,6 +136,17 @@ static void metered_get(struct sf_store *store, struct sf_get *get)
     m->get.done = on_get;
     sf_metric_add(s->in_flight, 1);
     sf_store_get(s->inner, &m->get);
+}
+
+static bool metered_get_now(struct sf_store *store, struct sf_get *get)
+{
+    struct metered_store *s = store_of(store);
+    int64_t start_ns = sf_clock_mono_ns(s->clock);
+
+    if (s->inner->vtable->get_now == NULL || !s->inner->vtable->get_now(s->inner, get))
+        return false;
+    count_get(s, get, start_ns);
+    return true;
 }
 
 static enum sf_err metered_list(struct sf_store *store, struct sf_sched *sched,
@@ -172,7 +188,8 @@ static const struct sf_store_vtable metered_vtable = {.submit = metered_submit,
                                                       .get = metered_get,
                                                       .list = metered_list,
                                                       .remove = metered_remove,
-                                                      .destroy = metered_destroy};
+                                                      .destroy = metered_destroy,
+                                                      .get_now = metered_get_now};
 
 static struct sf_metric *plain(struct sf_metrics *metrics, enum sf_metric_type type,
                                const char *name, const char *help)

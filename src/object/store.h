@@ -97,6 +97,9 @@ struct sf_store_vtable {
     enum sf_err (*remove)(struct sf_store *store, struct sf_sched *sched,
                           struct sf_view key); /* sf_store_remove_wait */
     void (*destroy)(struct sf_store *store);   /* sf_store_destroy */
+    /* A read on the caller's thread, which may block: true = get->err, body and etag are set and
+     * `done` is not called. False, or NULL here: ask with `get`. */
+    bool (*get_now)(struct sf_store *store, struct sf_get *get);
 };
 
 struct sf_store {

@@ -47,11 +47,13 @@ enum sf_err sf_store_put_wait(struct sf_store *store, struct sf_sched *sched, st
 static enum sf_err get_wait(struct sf_store *store, struct sf_sched *sched, struct get_wait *wait,
                             struct sf_buf *out_body)
 {
-    wait->get.done = get_done;
-    sf_waiter_init(&wait->waiter, sched);
-    sf_store_get(store, &wait->get);
-    sf_waiter_wait(&wait->waiter);
-    sf_waiter_fini(&wait->waiter);
+    if (store->vtable->get_now == NULL || !store->vtable->get_now(store, &wait->get)) {
+        wait->get.done = get_done;
+        sf_waiter_init(&wait->waiter, sched);
+        sf_store_get(store, &wait->get);
+        sf_waiter_wait(&wait->waiter);
+        sf_waiter_fini(&wait->waiter);
+    }
     if (wait->get.err == SF_OK && out_body->len == 0 && out_body->max_bytes == 0) {
         struct sf_buf empty = *out_body; /* hand the bytes over instead of copying them */
         *out_body = wait->get.body;

@@ -20,8 +20,12 @@
  *
  * A swap starts when half of the window is used, on a request; an idle oracle costs nothing. The
  * window only ever moves under the etag read or written last.
+ *
+ * A thread that may wait takes what the window holds at once, under the mutex; whatever else there
+ * is to do (nobody is overtaken, the window is to be extended, the clock jumped) is the loop's.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,10 +53,11 @@ struct oracle {
     struct sf_sched *sched;             /* immutable: how open and destroy wait */
     char owner_id[SF_ATTEMPT_ID_BYTES]; /* immutable */
     uint64_t epoch;                     /* immutable */
+    pthread_mutex_t mu;                 /* of what follows `loop`: held on the loop, and to take */
     _Atomic bool stopped;               /* state is WINDOW_STOPPED; for other threads */
     _Atomic uint64_t issued;            /* `next`, for other threads */
     _Atomic int64_t issued_mono_ms;     /* monotonic clock then */
-    /* loop */
+    /* loop; written under mu */
     enum window_state state;     /* of the window object */
     bool doubt;                  /* the last swap may still land: look before the next one */
     bool jump_logged;            /* the clock's present jump was reported */
@@ -321,6 +326,7 @@ static void on_read(struct sf_get *get)
     struct sf_diag diag;
 
     sf_diag_init(&diag);
+    (void)pthread_mutex_lock(&o->mu);
     if (get->err == SF_ERR_UNAVAILABLE) {
         give_up_for_now(o);
     } else if (get->err != SF_OK) {
@@ -338,6 +344,7 @@ static void on_read(struct sf_get *get)
             settled(o);
         }
     }
+    (void)pthread_mutex_unlock(&o->mu);
     sf_buf_fini(&get->body);
     sf_arena_destroy(arena);
     closed_on_loop(o);
@@ -356,6 +363,7 @@ static void on_swapped(struct sf_batch *batch)
     struct oracle *o = SF_CONTAINER_OF(batch, struct oracle, batch);
     enum sf_err err = o->put.err;
 
+    (void)pthread_mutex_lock(&o->mu);
     if (err == SF_OK) {
         window_stands(o, o->put_end, &o->put.etag);
         settled(o);
@@ -367,6 +375,7 @@ static void on_swapped(struct sf_batch *batch)
         o->doubt = true;
         send_read(o);
     }
+    (void)pthread_mutex_unlock(&o->mu);
     closed_on_loop(o);
 }
 
@@ -399,22 +408,48 @@ static void report_jump(struct oracle *o)
            SF_KV_I64("clock_unix_ms", sf_clock_unix_ms(o->options.clock)));
 }
 
+static bool low(const struct oracle *o)
+{
+    return o->next >= o->end || o->end - o->next < window_ticks(o) / 2;
+}
+
 static void on_request(struct sf_task *task)
 {
     struct sf_tso_request *r = SF_CONTAINER_OF(task, struct sf_tso_request, task);
     struct oracle *o = r->owner;
 
+    (void)pthread_mutex_lock(&o->mu);
     sf_tso_queue_push(&o->waiting, r);
     if (o->state == WINDOW_STOPPED || clock_jumped(o)) {
         report_jump(o);
         fail_waiting(o);
-        return;
+    } else {
+        follow_clock(o);
+        serve_on_loop(o);
+        if (o->state == WINDOW_IDLE && low(o))
+            send_swap(o);
     }
-    follow_clock(o);
-    serve_on_loop(o);
-    bool low = o->next >= o->end || o->end - o->next < window_ticks(o) / 2;
-    if (o->state == WINDOW_IDLE && low)
-        send_swap(o);
+    (void)pthread_mutex_unlock(&o->mu);
+}
+
+static bool oracle_take(struct sf_tso_source *source, uint32_t count, struct sf_tso *out_first)
+{
+    struct oracle *o = oracle_of(source);
+
+    SF_ASSERT(count >= 1 && count <= SF_LIMIT_TSO_PER_REQUEST);
+    (void)pthread_mutex_lock(&o->mu);
+    bool taken = o->state == WINDOW_IDLE && o->waiting.head == NULL && !clock_jumped(o);
+    if (taken) {
+        follow_clock(o);
+        taken = fits(o, count) && !low(o);
+    }
+    if (taken) {
+        *out_first = (struct sf_tso){o->next};
+        o->next += count;
+        note_issued(o);
+    }
+    (void)pthread_mutex_unlock(&o->mu);
+    return taken;
 }
 
 static void oracle_get(struct sf_tso_source *source, struct sf_tso_request *request)
@@ -432,13 +467,16 @@ static void on_close(struct sf_task *task)
     struct oracle *o = SF_CONTAINER_OF(task, struct oracle, close_task);
 
     SF_ASSERT(o->waiting.head == NULL);
+    (void)pthread_mutex_lock(&o->mu);
     o->closer = o->closing;
+    (void)pthread_mutex_unlock(&o->mu);
     closed_on_loop(o);
 }
 
 static void oracle_free(struct oracle *o)
 {
     sf_buf_fini(&o->body);
+    (void)pthread_mutex_destroy(&o->mu);
     free(o);
 }
 
@@ -456,8 +494,8 @@ static void oracle_destroy(struct sf_tso_source *source)
     oracle_free(o);
 }
 
-static const struct sf_tso_source_vtable oracle_vtable = {.get = oracle_get,
-                                                          .destroy = oracle_destroy};
+static const struct sf_tso_source_vtable oracle_vtable = {
+    .get = oracle_get, .destroy = oracle_destroy, .take = oracle_take};
 
 /* ---- the clock on the oracle's axis ---- */
 
@@ -509,6 +547,7 @@ enum sf_err sf_oracle_open(const struct sf_oracle_options *options, struct sf_sc
 {
     struct oracle *o = sf_calloc(1, sizeof(*o));
 
+    (void)pthread_mutex_init(&o->mu, NULL);
     o->base.vtable = &oracle_vtable;
     o->axis.vtable = &axis_vtable;
     o->options = *options;

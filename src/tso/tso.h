@@ -34,6 +34,8 @@ struct sf_tso_source;
 struct sf_tso_source_vtable {
     void (*get)(struct sf_tso_source *source, struct sf_tso_request *request); /* sf_tso_get */
     void (*destroy)(struct sf_tso_source *source); /* sf_tso_source_destroy */
+    /* What can be given at once, on the caller's thread: false = ask with `get`. NULL = never. */
+    bool (*take)(struct sf_tso_source *source, uint32_t count, struct sf_tso *out_first);
 };
 struct sf_tso_source {
     const struct sf_tso_source_vtable *vtable; /* never NULL */

@@ -16,6 +16,8 @@ enum sf_err sf_tso_get_wait(struct sf_tso_source *source, struct sf_sched *sched
 {
     struct tso_wait wait = {.request = {.count = count, .done = wait_done}};
 
+    if (source->vtable->take != NULL && source->vtable->take(source, count, out_first))
+        return SF_OK;
     sf_waiter_init(&wait.waiter, sched);
     sf_tso_get(source, &wait.request);
     sf_waiter_wait(&wait.waiter);

@@ -54,7 +54,9 @@ make_stubs()
 
 # pylint: disable=wrong-import-position
 from google.rpc import status_pb2  # noqa: E402  made from the contract, or the system's own
-from searchfabric.v1 import (catalog_control_private_pb2 as private, catalog_control_private_pb2_grpc as private_grpc,  # noqa: E402
+from searchfabric.v1 import (catalog_operations_private_pb2 as catalog_operations,
+                             catalog_operations_private_pb2_grpc as catalog_operations_grpc,
+                             catalog_control_private_pb2 as private, catalog_control_private_pb2_grpc as private_grpc,  # noqa: E402
                              commit_coordinator_pb2_grpc as coordinator_grpc, commit_coordinator_pb2 as coordinator,
                              durable_pb2 as durable, operations_private_pb2 as operations, operations_private_pb2_grpc as operations_grpc,
                              search_fabric_pb2 as sf, search_fabric_pb2_grpc as sf_grpc)
@@ -319,6 +321,7 @@ class Api:
     def __init__(self, server):
         self.channel = server.channel()
         self.catalog = sf_grpc.CatalogControlServiceStub(self.channel)
+        self.catalog_operations = catalog_operations_grpc.CatalogOperationsServiceStub(self.channel)
         self.private = private_grpc.CatalogControlPrivateServiceStub(self.channel)
         self.allocator = sf_grpc.IdAllocatorServiceStub(self.channel)
         self.ingest = sf_grpc.IngestGatewayServiceStub(self.channel)

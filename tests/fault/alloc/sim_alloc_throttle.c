@@ -111,7 +111,8 @@ static void destroy(struct sf_store *store)
     free(of(store));
 }
 
-static const struct sf_store_vtable vtable = {submit, get, list, remove_key, destroy};
+static const struct sf_store_vtable vtable = {
+    .submit = submit, .get = get, .list = list, .remove = remove_key, .destroy = destroy};
 
 struct sf_store *throttle_store_new(struct sf_store *inner, const char *prefix,
                                     throttle_closed_fn closed, void *ctx)

@@ -52,6 +52,7 @@ static void same(const struct sf_config *a, const struct sf_config *b)
     assert_int_equal(a->coordinator_shards, b->coordinator_shards);
     assert_int_equal(a->collection_gc_delay_ms, b->collection_gc_delay_ms);
     assert_int_equal(a->namespace_gc_delay_ms, b->namespace_gc_delay_ms);
+    assert_int_equal(a->catalog_cache_mib, b->catalog_cache_mib);
     assert_string_equal(a->es_namespace, b->es_namespace);
     assert_int_equal(a->es_auto_create, b->es_auto_create);
     assert_true(a->keyring_path == NULL && b->keyring_path == NULL);
@@ -89,6 +90,7 @@ static void test_defaults(void **state)
     assert_int_equal(config->coordinator_shards, 16);
     assert_int_equal(config->collection_gc_delay_ms, 7 * 24 * 60 * 60 * 1000);
     assert_int_equal(config->namespace_gc_delay_ms, 7 * 24 * 60 * 60 * 1000);
+    assert_int_equal(config->catalog_cache_mib, 64);
     assert_int_equal(config->duplicate_window_ms, 15 * 60 * 1000);
     sf_config_destroy(config);
     sf_config_destroy(NULL);
@@ -125,6 +127,7 @@ static void test_every_key(void **state)
                                 "store:\n  lane_shards: 1\n  coordinator_shards: 2\n"
                                 "catalog:\n  collection_gc_delay_ms: 1\n"
                                 "  namespace_gc_delay_ms: 4294967295\n"
+                                "  cache_mib: 1048576\n"
                                 "es:\n  namespace: \"\xc3\xa9 x\"\n  auto_create: true\n"
                                 "commit:\n  duplicate_window_ms: 60000\n  wal_flush_ms: 7\n"
                                 "  wal_chunk_bytes: 65536\n"
@@ -148,6 +151,7 @@ static void test_every_key(void **state)
     assert_int_equal(c->coordinator_shards, 2);
     assert_int_equal(c->collection_gc_delay_ms, 1);
     assert_true(c->namespace_gc_delay_ms == UINT32_MAX);
+    assert_int_equal(c->catalog_cache_mib, 1048576);
     assert_string_equal(c->es_namespace, "\xc3\xa9 x");
     assert_true(c->es_auto_create);
     assert_int_equal(c->duplicate_window_ms, 60000);
@@ -194,6 +198,8 @@ static void test_numbers_are_checked(void **state)
     refused("commit:\n  wal_flush_ms: 0\n", "commit.wal_flush_ms");
     refused("commit:\n  wal_chunk_bytes: 33554433\n", "of 65536 to 33554432");
     refused("catalog:\n  collection_gc_delay_ms: 0\n", "of 1 to 4294967295");
+    refused("catalog:\n  cache_mib: 0\n", "of 1 to 1048576");
+    refused("catalog:\n  cache_mib: 1048577\n", "of 1 to 1048576");
     refused("catalog:\n  namespace_gc_delay_ms: 4294967296\n", "of 1 to 4294967295");
     refused("store:\n  lane_shards: 99999999999999999999\n", "store.lane_shards");
 }
