@@ -105,6 +105,18 @@
 #define SF_LIMIT_BATCH_ENTRIES  65536
 #define SF_LIMIT_DOCUMENT_BYTES (4u << 20)
 
+/* Quota: units of a rate or burst, so that a thousandfold fits 64 bits; classes and name prefixes
+ * of a configuration; requests of one namespace that wait; namespaces held in memory, then idle
+ * ones are forgotten. */
+#define SF_LIMIT_QUOTA_UNITS      UINT64_C(1000000000000000)
+#define SF_LIMIT_QUOTA_CLASSES    64u
+#define SF_LIMIT_QUOTA_POLICIES   1024u
+#define SF_LIMIT_QUOTA_CALLERS    1024u
+#define SF_LIMIT_QUOTA_WAITING    4096u
+#define SF_LIMIT_QUOTA_NAMESPACES 65536u
+#define SF_LIMIT_QUOTA_DIMENSION  64  /* scalars of throttled_dimension */
+#define SF_LIMIT_QUOTA_ID         128 /* scalars of lease_holder_id, lease_request_id */
+
 /* Pagination (OP-51). */
 #define SF_LIMIT_PAGE_SIZE_DEFAULT 100
 #define SF_LIMIT_PAGE_SIZE_MAX     1000

@@ -15,6 +15,7 @@
 
 #include "base/metrics.h"
 #include "base/token.h"
+#include "catalog/catalog_policy.h"
 #include "object/durable.h"
 #include "rpc/call.h"
 #include "sql/sql.h"
@@ -52,7 +53,8 @@ struct sf_catalog_deps {
     uint64_t collection_gc_delay_ms; /* from a drop to the release of its name, 0 = 7 days */
     uint64_t namespace_gc_delay_ms;  /* from a namespace's tombstone to the same, 0 = 7 days */
     struct sf_catalog_trace *trace;  /* NULL in production */
-    bool run_jobs;                   /* background jobs run by themselves (`loop` is there) */
+    const struct sf_catalog_policy *policy; /* quota classes, callers; NULL = defaults */
+    bool run_jobs; /* background jobs run by themselves (`loop` is there) */
 };
 
 /* What `sfctl status` and health show. */

@@ -10,6 +10,7 @@
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_lifecycle.h"
+#include "catalog/catalog_quota.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static const struct sf_catalog_job_kind kinds[] = {
     {"namespace-aggregate", PROJECTOR_PERIOD_MS, false, sf_catalog_run_aggregate},
     {"release-sweep", 60000, false, sf_catalog_sweep_job},
     {"tombstone-repair", 300000, false, sf_catalog_tombstone_repair},
+    {"quota-sweep", 5000, false, sf_catalog_quota_sweep},
 };
 
 struct sf_catalog_job {

@@ -6,6 +6,7 @@
  * epoch whose reserving attempt did not become APPLIED is taken again; its id never is.
  */
 #include "catalog/catalog_gate.h"
+#include "catalog/catalog_quota.h"
 #include "catalog/catalog_rules.h"
 
 /* ---- shared ------------------------------------------------------------------------------- */
@@ -360,7 +361,10 @@ static enum sf_err namespace_object(struct sf_catalog_command *command, uint64_t
     object->lifecycle_updated_at_unix_ms = row == NULL ? now_ms : row->lifecycle_updated_at_unix_ms;
     object->options = put->options != NULL || row == NULL ? put->options : row->options;
     object->encryption = put->encryption != NULL || row == NULL ? put->encryption : row->encryption;
-    object->internal_policy_state = row == NULL ? NULL : row->internal_policy_state;
+    object->internal_policy_state =
+        row == NULL
+            ? sf_catalog_policy_bind(command->catalog, put->namespace_name, command->scratch)
+            : row->internal_policy_state;
     object->created_at_unix_ms = row == NULL ? now_ms : row->created_at_unix_ms;
     object->updated_at_unix_ms = now_ms;
     *out_object = object;

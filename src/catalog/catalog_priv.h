@@ -121,6 +121,7 @@ enum sf_catalog_commit {
 
 struct sf_catalog_mutation;
 struct sf_catalog_gates;
+struct sf_catalog_quotas;
 struct sf_catalog_cache;
 struct sf_catalog_waiter;
 
@@ -217,6 +218,7 @@ struct sf_catalog {
     struct sf_metric *metric_group_ms;        /* NULL = none */
     struct sf_metric *metric_replays;         /* NULL = none */
     struct sf_metric *metric_aborts;          /* NULL = none */
+    struct sf_catalog_quotas *quotas;         /* namespaces that lease */
     /* atomic */
     _Atomic bool draining;
     _Atomic bool deposed;
@@ -310,6 +312,7 @@ void sf_catalog_refuse(struct sf_call *call, struct sf_diag *diag);
 /* catalog_store.c -------------------------------------------------------------------------- */
 
 void sf_catalog_key_namespace(struct sf_buf *out, uint64_t namespace_id, uint64_t revision);
+void sf_catalog_key_quota(struct sf_buf *out, uint64_t namespace_id);
 void sf_catalog_key_collection(struct sf_buf *out, uint64_t namespace_id, uint64_t collection_id,
                                uint64_t revision);
 void sf_catalog_key_generation(struct sf_buf *out, uint64_t namespace_id, uint64_t collection_id,

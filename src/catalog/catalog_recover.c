@@ -10,6 +10,7 @@
  * no other process materializes or serves, and a rebuild that a newer one overtook ends unseen.
  */
 #include "catalog/catalog_projector.h"
+#include "catalog/catalog_quota.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -563,6 +564,8 @@ static enum sf_err recover(struct recovery *r)
         err = rebuild_name_epochs(r, "catalog-allocator/collection-name/", false);
     if (err == SF_OK && r->rebuild)
         err = rebuild_all_statistics(r);
+    if (err == SF_OK && r->rebuild)
+        err = sf_catalog_quota_rebuild(catalog, r->sched, r->diag);
     if (err == SF_OK)
         err = in_transaction(r, end_rows, NULL, true);
     if (err == SF_OK)

@@ -5,6 +5,7 @@
  */
 #include "catalog/catalog_cache.h"
 #include "catalog/catalog_gate.h"
+#include "catalog/catalog_quota.h"
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_lifecycle.h"
@@ -242,6 +243,12 @@ static const struct sf_method private_methods[] = {
            submit_namespace_lifecycle_transition_response, transition_namespace),
     METHOD("RunReleaseSweep", run_release_sweep_request, run_release_sweep_response,
            sf_catalog_sweep_call),
+    METHOD("AcquireQuotaLease", acquire_quota_lease_request, acquire_quota_lease_response,
+           sf_catalog_quota_acquire),
+    METHOD("ReturnQuotaLease", return_quota_lease_request, return_quota_lease_response,
+           sf_catalog_quota_return),
+    METHOD("ReportIngestPressure", report_ingest_pressure_request, report_ingest_pressure_response,
+           sf_catalog_quota_pressure),
 };
 
 static const struct sf_method operations_methods[] = {
@@ -249,6 +256,7 @@ static const struct sf_method operations_methods[] = {
            sf_catalog_jobs_list),
     METHOD("RunCatalogJob", run_catalog_job_request, run_catalog_job_response, sf_catalog_job_call),
     METHOD("ShowLineage", show_lineage_request, show_lineage_response, sf_catalog_lineage_call),
+    METHOD("ShowQuota", show_quota_request, show_quota_response, sf_catalog_quota_show),
 };
 
 void sf_catalog_services(struct sf_catalog *catalog,
@@ -284,6 +292,7 @@ static void destroy(struct sf_catalog *catalog)
     sf_catalog_cache_destroy(catalog->cache);
     sf_catalog_projectors_destroy(catalog->projectors);
     sf_catalog_gate_table_destroy(catalog->gates);
+    sf_catalog_quotas_close(catalog);
     pthread_mutex_destroy(&catalog->group_mu);
     pthread_mutex_destroy(&catalog->state_mu);
     free(catalog->owner_id);
@@ -299,6 +308,9 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
     if (deps->cache_bytes != 0 && (deps->cache_bytes < SF_CATALOG_CACHE_BYTES_MIN ||
                                    deps->cache_bytes > SF_CATALOG_CACHE_BYTES_MAX))
         return sf_diag_set(diag, SF_ERR_CONFIG, "the catalog's cache takes 1 MiB to 1 TiB");
+    enum sf_err checked = sf_catalog_policy_check(deps->policy, diag);
+    if (checked != SF_OK)
+        return checked;
     struct sf_catalog *catalog = sf_calloc(1, sizeof(*catalog));
     catalog->deps = *deps;
     catalog->owner_id = sf_strdup(deps->owner_id == NULL ? "ccs" : deps->owner_id);
@@ -310,6 +322,7 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
         deps->cache_bytes == 0 ? SF_CATALOG_CACHE_BYTES : deps->cache_bytes, deps->metrics);
     catalog->projectors = sf_catalog_projectors_new();
     catalog->gates = sf_catalog_gate_table_new();
+    sf_catalog_quotas_open(catalog);
     catalog->services[0] = (struct sf_service){
         .full_name = "searchfabric.v1.CatalogControlService",
         .methods = public_methods,

@@ -46,6 +46,12 @@ void sf_catalog_key_namespace(struct sf_buf *out, uint64_t namespace_id, uint64_
     sf_buf_printf(out, "namespace_descriptor_v%" PRIu64 ".json", revision);
 }
 
+void sf_catalog_key_quota(struct sf_buf *out, uint64_t namespace_id)
+{
+    append_namespace_dir(out, namespace_id);
+    sf_buf_append_str(out, "namespace_quota_state.json");
+}
+
 void sf_catalog_key_collection(struct sf_buf *out, uint64_t namespace_id, uint64_t collection_id,
                                uint64_t revision)
 {

@@ -131,7 +131,8 @@ enum sf_err world_open(struct world *w)
                                    .lane_shards = w->lane_shards,
                                    .collection_gc_delay_ms = w->collection_gc_delay_ms,
                                    .namespace_gc_delay_ms = w->namespace_gc_delay_ms,
-                                   .trace = w->trace};
+                                   .trace = w->trace,
+                                   .policy = w->policy};
     enum sf_err err = sf_catalog_open(&deps, NULL, &w->diag, &w->catalog);
     if (err != SF_OK)
         return err;

@@ -46,13 +46,14 @@ struct world {
     struct sf_keyring *keyring;
     struct sf_attempts attempts;
     struct sf_catalog *catalog;
-    struct sf_channel *channel;      /* as "loopback" */
-    struct sf_arena *arena;          /* requests and responses of the test */
-    struct sf_diag diag;             /* of the last call */
-    uint32_t lane_shards;            /* for the first start */
-    struct sf_catalog_trace *trace;  /* of the next open; NULL = none */
-    uint64_t collection_gc_delay_ms; /* of the next open; 0 = the default */
-    uint64_t namespace_gc_delay_ms;  /* of the next open; 0 = the default */
+    struct sf_channel *channel;             /* as "loopback" */
+    struct sf_arena *arena;                 /* requests and responses of the test */
+    struct sf_diag diag;                    /* of the last call */
+    uint32_t lane_shards;                   /* for the first start */
+    struct sf_catalog_trace *trace;         /* of the next open; NULL = none */
+    uint64_t collection_gc_delay_ms;        /* of the next open; 0 = the default */
+    uint64_t namespace_gc_delay_ms;         /* of the next open; 0 = the default */
+    const struct sf_catalog_policy *policy; /* of the next open; NULL = defaults */
 };
 
 /* A started world; `exclusive` as struct sf_store says. */
@@ -69,7 +70,7 @@ void world_restart(struct world *w);
 /* As a restart, with the projection dropped. */
 void world_rebuild(struct world *w);
 
-/* Calls a method of the public or private service. NULL with w->diag on error. */
+/* Calls a method of one of the catalog's services. NULL with w->diag on error. */
 const void *world_call(struct world *w, const char *method, const void *request);
 const void *world_call_as(struct world *w, const char *identity, const char *method,
                           const void *request);
