@@ -369,23 +369,25 @@ static void test_release_collection(void **state)
  * the lagging fields brought up to date. */
 static const char *rows_text(struct world *w)
 {
-    static const char *const queries[] = {
-        "SELECT namespace_name || lifecycle_state || namespace_revision ||"
-        " COALESCE(lifecycle_gc_after_unix_ms, 0) || COALESCE(approx_stats_json, '') ||"
-        " COALESCE(index_json, '') FROM namespaces ORDER BY namespace_id",
-        "SELECT collection_name || lifecycle_state || collection_name_allocation_epoch ||"
-        " COALESCE(drop_revision, 0) || COALESCE(gc_after_unix_ms, 0) ||"
-        " COALESCE(dropped_at_unix_ms, 0) || COALESCE(active_schema_generation_token, '')"
-        " FROM collections ORDER BY namespace_id, collection_id",
-        "SELECT tombstone_json FROM collection_tombstones ORDER BY namespace_id, collection_id",
-        "SELECT namespace_name || last_allocated_epoch FROM namespace_name_epochs ORDER BY 1",
-        "SELECT collection_name || last_allocated_epoch FROM collection_name_epochs ORDER BY 1",
-        "SELECT schema_generation_token FROM schema_generations ORDER BY 1",
-        "SELECT command_identity || command_kind || replay_family ||"
-        " COALESCE(target_lifecycle_state, '') || COALESCE(expected_namespace_revision, 0) ||"
-        " COALESCE(release_cutoff_unix_ms, 0) || COALESCE(namespace_name_allocation_epoch, 0) ||"
-        " COALESCE(collection_name_allocation_epoch, 0) || original_outcome_json"
-        " FROM catalog_replay_index ORDER BY command_identity",
+    static const struct {
+        int columns;
+        const char *sql;
+    } queries[] = {
+        {6, "SELECT namespace_name, lifecycle_state, namespace_revision,"
+            " lifecycle_gc_after_unix_ms, approx_stats_json, index_json"
+            " FROM namespaces ORDER BY namespace_id"},
+        {7, "SELECT collection_name, lifecycle_state, collection_name_allocation_epoch,"
+            " drop_revision, gc_after_unix_ms, dropped_at_unix_ms, active_schema_generation_token"
+            " FROM collections ORDER BY namespace_id, collection_id"},
+        {1, "SELECT tombstone_json FROM collection_tombstones"
+            " ORDER BY namespace_id, collection_id"},
+        {2, "SELECT namespace_name, last_allocated_epoch FROM namespace_name_epochs ORDER BY 1"},
+        {2, "SELECT collection_name, last_allocated_epoch FROM collection_name_epochs ORDER BY 1"},
+        {1, "SELECT schema_generation_token FROM schema_generations ORDER BY 1"},
+        {9, "SELECT command_identity, command_kind, replay_family, target_lifecycle_state,"
+            " expected_namespace_revision, release_cutoff_unix_ms,"
+            " namespace_name_allocation_epoch, collection_name_allocation_epoch,"
+            " original_outcome_json FROM catalog_replay_index ORDER BY command_identity"},
     };
     struct sf_buf out = {0};
     world_enrich(w);
@@ -393,10 +395,13 @@ static const char *rows_text(struct world *w)
     for (size_t i = 0; i < SF_ARRAY_LEN(queries); i++) {
         struct sf_sql_stmt *stmt;
         bool row = false;
-        assert_int_equal(sf_sql_prepare(conn, queries[i], &w->diag, &stmt), SF_OK);
+        assert_int_equal(sf_sql_prepare(conn, queries[i].sql, &w->diag, &stmt), SF_OK);
         while (sf_sql_step(stmt, &w->diag, &row) == SF_OK && row) {
-            struct sf_view text = sf_sql_col_text(stmt, 0);
-            sf_buf_printf(&out, "%zu %.*s\n", i, (int)text.len, (const char *)text.ptr);
+            for (int column = 0; column < queries[i].columns; column++) {
+                struct sf_view text = sf_sql_col_text(stmt, column);
+                sf_buf_printf(&out, "%zu %.*s|", i, (int)text.len, (const char *)text.ptr);
+            }
+            sf_buf_append_str(&out, "\n");
         }
     }
     sf_sql_release(conn);
@@ -714,6 +719,256 @@ static void test_sweep_bounds(void **state)
     assert_int_equal(swept->released_collection_names + swept->kept, 0);
 }
 
+/* ---- identities --------------------------------------------------------------------------- */
+
+static const char *intent_key(struct world *w, const char *tag,
+                              const struct sf_catalog_mutation *ops, const void *request)
+{
+    char hex[SF_SHA256_HEX_BYTES];
+    sf_catalog_intent_key(tag, ops, request, hex);
+    return sf_arena_str(w->arena, sf_view_str(hex));
+}
+
+/* `count` identities, all different. */
+static void check_distinct(const char *const *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(keys[i], keys[k]);
+    }
+}
+
+#define IDENTITY(ops, request) intent_key(w, SF_CATALOG_TAG_INTENT, &(ops), &(request).base)
+
+static void test_intent_identities(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-4.2-08", "CCS-4.2-09", "CCS-4.2-10", "CCS-4.1-07");
+    const char *keys[8];
+    SF_PB(SubmitNamespaceLifecycleTransitionRequest) transition;
+    searchfabric__v1__submit_namespace_lifecycle_transition_request__init(&transition);
+    transition.namespace_id = 7;
+    transition.target_lifecycle_state = NS_STATE(QUIESCING);
+    transition.expected_namespace_revision = 3;
+    keys[0] = IDENTITY(sf_catalog_transition_namespace, transition);
+    assert_string_equal(IDENTITY(sf_catalog_transition_namespace, transition), keys[0]);
+    transition.namespace_id = 8;
+    keys[1] = IDENTITY(sf_catalog_transition_namespace, transition);
+    transition.namespace_id = 7;
+    transition.target_lifecycle_state = NS_STATE(TOMBSTONED);
+    keys[2] = IDENTITY(sf_catalog_transition_namespace, transition);
+    transition.target_lifecycle_state = NS_STATE(QUIESCING);
+    transition.expected_namespace_revision = 4;
+    keys[3] = IDENTITY(sf_catalog_transition_namespace, transition);
+    check_distinct(keys, 4);
+
+    SF_PB(NamespaceNameReservationReleaseIntent) name;
+    searchfabric__v1__namespace_name_reservation_release_intent__init(&name);
+    name.namespace_name = "alpha";
+    name.releasing_namespace_name_allocation_epoch = 1;
+    name.release_cutoff_unix_ms = 50;
+    name.namespace_id = 7;
+    keys[0] = IDENTITY(sf_catalog_release_namespace, name);
+    name.namespace_id = 8; /* follows from the epoch: no input */
+    assert_string_equal(IDENTITY(sf_catalog_release_namespace, name), keys[0]);
+    name.namespace_name = "beta";
+    keys[1] = IDENTITY(sf_catalog_release_namespace, name);
+    name.namespace_name = "alpha";
+    name.releasing_namespace_name_allocation_epoch = 2;
+    keys[2] = IDENTITY(sf_catalog_release_namespace, name);
+    name.releasing_namespace_name_allocation_epoch = 1;
+    name.release_cutoff_unix_ms = 51;
+    keys[3] = IDENTITY(sf_catalog_release_namespace, name);
+    check_distinct(keys, 4);
+
+    SF_PB(CollectionNameReservationReleaseIntent) release;
+    searchfabric__v1__collection_name_reservation_release_intent__init(&release);
+    release.namespace_id = 7;
+    release.collection_name = "alpha";
+    release.releasing_collection_name_allocation_epoch = 1;
+    release.release_cutoff_unix_ms = 50;
+    release.collection_id = 9;
+    keys[0] = IDENTITY(sf_catalog_release_collection, release);
+    release.collection_id = 10;
+    assert_string_equal(IDENTITY(sf_catalog_release_collection, release), keys[0]);
+    release.namespace_id = 8;
+    keys[1] = IDENTITY(sf_catalog_release_collection, release);
+    release.namespace_id = 7;
+    release.collection_name = "beta";
+    keys[2] = IDENTITY(sf_catalog_release_collection, release);
+    release.collection_name = "alpha";
+    release.releasing_collection_name_allocation_epoch = 2;
+    keys[3] = IDENTITY(sf_catalog_release_collection, release);
+    release.releasing_collection_name_allocation_epoch = 1;
+    release.release_cutoff_unix_ms = 51;
+    keys[4] = IDENTITY(sf_catalog_release_collection, release);
+    check_distinct(keys, 5);
+
+    /* the families are apart: each key has a domain of its own, whatever stands in it */
+    static const char *const tags[] = {SF_CATALOG_TAG_COMMAND, SF_CATALOG_TAG_TRANSPORT,
+                                       SF_CATALOG_TAG_INTENT, SF_CATALOG_TAG_INTENT_LOOKUP};
+    check_distinct(tags, SF_ARRAY_LEN(tags));
+    for (size_t i = 0; i < SF_ARRAY_LEN(tags); i++)
+        keys[i] = intent_key(w, tags[i], &sf_catalog_transition_namespace, &transition.base);
+    check_distinct(keys, SF_ARRAY_LEN(tags));
+}
+
+/* The request that a record or a row of an intent says, and its identity. */
+struct intent_facts {
+    uint64_t ns, id;
+    const char *ns_name, *name;
+    uint64_t ns_epoch, epoch, expected;
+    SF_PB(NamespaceLifecycleState) target;
+    int64_t cutoff;
+};
+
+static void intent_identities(struct world *w, SF_PB(CommandKind) kind,
+                              const struct intent_facts *facts, const char **out_identity,
+                              const char **out_lookup)
+{
+    SF_PB(SubmitNamespaceLifecycleTransitionRequest) transition;
+    SF_PB(NamespaceNameReservationReleaseIntent) name;
+    SF_PB(CollectionNameReservationReleaseIntent) release;
+    searchfabric__v1__submit_namespace_lifecycle_transition_request__init(&transition);
+    searchfabric__v1__namespace_name_reservation_release_intent__init(&name);
+    searchfabric__v1__collection_name_reservation_release_intent__init(&release);
+    transition.namespace_id = release.namespace_id = facts->ns;
+    transition.target_lifecycle_state = facts->target;
+    transition.expected_namespace_revision = facts->expected;
+    name.namespace_name = (char *)(uintptr_t)facts->ns_name;
+    name.releasing_namespace_name_allocation_epoch = facts->ns_epoch;
+    release.collection_name = (char *)(uintptr_t)facts->name;
+    release.releasing_collection_name_allocation_epoch = facts->epoch;
+    name.release_cutoff_unix_ms = release.release_cutoff_unix_ms = facts->cutoff;
+    const struct sf_catalog_mutation *ops = &sf_catalog_transition_namespace;
+    const void *request = &transition;
+    if (kind == KIND(NAMESPACE_NAME_RESERVATION_RELEASE)) {
+        ops = &sf_catalog_release_namespace;
+        request = &name;
+    } else if (kind == KIND(COLLECTION_NAME_RESERVATION_RELEASE)) {
+        ops = &sf_catalog_release_collection;
+        request = &release;
+    }
+    *out_identity = intent_key(w, SF_CATALOG_TAG_INTENT, ops, request);
+    *out_lookup = intent_key(w, SF_CATALOG_TAG_INTENT_LOOKUP, ops, request);
+}
+
+/* Facts as the row of the replay index has them. */
+static struct intent_facts facts_of_row(struct world *w, const char *command_identity)
+{
+    struct intent_facts facts = {0};
+    struct sf_sql_stmt *stmt;
+    bool row = false;
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_READ);
+    assert_int_equal(
+        sf_sql_prepare(conn,
+                       "SELECT namespace_id, namespace_name, namespace_name_allocation_epoch,"
+                       " collection_name, collection_name_allocation_epoch, target_lifecycle_state,"
+                       " expected_namespace_revision, release_cutoff_unix_ms, business_lookup_key"
+                       " FROM catalog_replay_index WHERE command_identity = ?1",
+                       &w->diag, &stmt),
+        SF_OK);
+    sf_sql_bind_text(stmt, 1, sf_view_str(command_identity));
+    assert_int_equal(sf_sql_step(stmt, &w->diag, &row), SF_OK);
+    assert_true(row);
+    facts.ns = sf_sql_col_u64(stmt, 0);
+    facts.ns_name = sf_arena_str(w->arena, sf_sql_col_text(stmt, 1));
+    facts.ns_epoch = sf_sql_col_is_null(stmt, 2) ? 0 : sf_sql_col_u64(stmt, 2);
+    facts.name = sf_arena_str(w->arena, sf_sql_col_text(stmt, 3));
+    facts.epoch = sf_sql_col_is_null(stmt, 4) ? 0 : sf_sql_col_u64(stmt, 4);
+    const char *target = sf_arena_str(w->arena, sf_sql_col_text(stmt, 5));
+    facts.target = strcmp(target, "QUIESCING") == 0    ? NS_STATE(QUIESCING)
+                   : strcmp(target, "TOMBSTONED") == 0 ? NS_STATE(TOMBSTONED)
+                   : strcmp(target, "ACTIVE") == 0     ? NS_STATE(ACTIVE)
+                                                       : NS_STATE(UNSPECIFIED);
+    facts.expected = sf_sql_col_is_null(stmt, 6) ? 0 : sf_sql_col_u64(stmt, 6);
+    facts.cutoff = sf_sql_col_i64(stmt, 7);
+    assert_true(sf_sql_col_is_null(stmt, 8));
+    sf_sql_finish(stmt);
+    sf_sql_release(conn);
+    return facts;
+}
+
+static void test_intent_records(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-4.1-01", "CCS-4.1-06", "CCS-4.3-15", "CCS-4.3-19", "CCS-5.6-06", "CCS-5.6-09");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    world_schema(w, "s1", ns, id, 1, "tok-1");
+    SF_PB(DropCollectionRequest) *drop = lineage_drop_request(w, "d1", ns, id, NULL);
+    drop->meta->_correlation_id_case =
+        SEARCHFABRIC__V1__REQUEST_META___CORRELATION_ID_CORRELATION_ID;
+    drop->meta->correlation_id = "trace-1";
+    assert_non_null(world_call(w, "DropCollection", drop));
+    assert_non_null(lineage_transition(w, ns, NS_STATE(QUIESCING), 1));
+    assert_non_null(lineage_transition(w, ns, NS_STATE(ACTIVE), 2));
+    assert_non_null(lineage_transition(w, ns, NS_STATE(TOMBSTONED), 3));
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
+    lineage_sweep(w);
+    static const SF_PB(CommandKind)
+        publics[] = {KIND(PUT_NAMESPACE_METADATA), KIND(PUT_COLLECTION_METADATA),
+                     KIND(PUT_COLLECTION_SCHEMA), KIND(DROP_COLLECTION)};
+    for (size_t i = 0; i < SF_ARRAY_LEN(publics); i++) {
+        const SF_PB(CommandOutcomeObject) *record = lineage_record(w, publics[i], 0);
+        bool dropped = publics[i] == KIND(DROP_COLLECTION);
+        assert_int_equal(record->replay_family, SF_PBE(REPLAY_FAMILY, PUBLIC_RPC));
+        assert_true(record->_idempotency_key_case != 0 && record->idempotency_key[0] != '\0');
+        assert_int_equal(record->client_kind, SF_PBE(CLIENT_KIND, CONTROL_ADMIN));
+        assert_true((record->_correlation_id_case != 0) == dropped); /* as it was sent */
+        if (dropped)
+            assert_string_equal(record->correlation_id, "trace-1");
+        if (publics[i] == KIND(PUT_NAMESPACE_METADATA))
+            assert_true(record->namespace_name_allocation_epoch == 1);
+        else if (publics[i] != KIND(PUT_COLLECTION_SCHEMA))
+            assert_true(record->collection_name_allocation_epoch == 1);
+    }
+    static const struct {
+        SF_PB(CommandKind) kind;
+        size_t count;
+    } intents[] = {{KIND(NAMESPACE_LIFECYCLE_TRANSITION), 3},
+                   {KIND(NAMESPACE_NAME_RESERVATION_RELEASE), 1},
+                   {KIND(COLLECTION_NAME_RESERVATION_RELEASE), 1}};
+    for (size_t i = 0; i < SF_ARRAY_LEN(intents); i++) {
+        for (size_t k = 0; k < intents[i].count; k++) {
+            const SF_PB(CommandOutcomeObject) *record = lineage_record(w, intents[i].kind, k);
+            assert_non_null(record);
+            assert_int_equal(record->replay_family, SF_PBE(REPLAY_FAMILY, INTERNAL_INTENT));
+            assert_true(record->_idempotency_key_case == 0 && record->_client_id_case == 0 &&
+                        record->_principal_subject_case == 0 &&
+                        record->_authenticated_client_identity_hash_case == 0 &&
+                        record->_business_lookup_key_case == 0);
+            bool transition = intents[i].kind == KIND(NAMESPACE_LIFECYCLE_TRANSITION);
+            bool of_name = intents[i].kind == KIND(NAMESPACE_NAME_RESERVATION_RELEASE);
+            assert_true((record->target_lifecycle_state != NS_STATE(UNSPECIFIED)) == transition);
+            assert_true((record->_expected_namespace_revision_case != 0) == transition);
+            assert_true((record->_release_cutoff_unix_ms_case != 0) == !transition);
+            assert_true((record->_releasing_namespace_name_allocation_epoch_case != 0) == of_name);
+            assert_true((record->_releasing_collection_name_allocation_epoch_case != 0) ==
+                        (!transition && !of_name));
+            assert_true(record->_namespace_name_allocation_epoch_case != 0 ||
+                        record->_collection_name_allocation_epoch_case != 0);
+            const struct intent_facts facts = {
+                .ns = record->scope->namespace_id,
+                .ns_name = record->scope->namespace_name,
+                .name = record->scope->collection_name,
+                .ns_epoch = record->releasing_namespace_name_allocation_epoch,
+                .epoch = record->releasing_collection_name_allocation_epoch,
+                .target = record->target_lifecycle_state,
+                .expected = record->expected_namespace_revision,
+                .cutoff = record->release_cutoff_unix_ms};
+            const char *identity, *lookup;
+            intent_identities(w, intents[i].kind, &facts, &identity, &lookup);
+            assert_string_equal(identity, record->command_identity);
+            assert_string_equal(lookup, record->transport_lookup_key);
+            struct intent_facts row = facts_of_row(w, identity);
+            intent_identities(w, intents[i].kind, &row, &identity, &lookup);
+            assert_string_equal(identity, record->command_identity);
+            assert_string_equal(lookup, record->transport_lookup_key);
+        }
+    }
+}
+
 /* ---- public payloads ---------------------------------------------------------------------- */
 
 static bool names_private(const ProtobufCMessageDescriptor *desc)
@@ -733,6 +988,30 @@ static bool names_private(const ProtobufCMessageDescriptor *desc)
     return false;
 }
 
+/* Makes a definition lifecycle-managed: windows of a day, kept for a week. */
+static void manage_lifecycle(struct world *w, SF_PB(CollectionSchemaDefinition) * definition)
+{
+    SF_PB(FieldDefinition) *field = sf_arena_alloc(w->arena, sizeof(*field));
+    SF_PB(CollectionSettings) *settings = sf_arena_alloc(w->arena, sizeof(*settings));
+    SF_PB(LifecyclePolicy) *policy = sf_arena_alloc(w->arena, sizeof(*policy));
+    SF_PB(FieldDefinition) **fields = sf_arena_alloc(w->arena, 2 * sizeof(*fields));
+    *field = *definition->fields[0];
+    field->name = "at";
+    field->type = SF_PBE(FIELD_TYPE, TIMESTAMP);
+    fields[0] = definition->fields[0];
+    fields[1] = field;
+    definition->fields = fields;
+    definition->n_fields = 2;
+    searchfabric__v1__collection_settings__init(settings);
+    searchfabric__v1__lifecycle_policy__init(policy);
+    policy->time_partition_field = "at";
+    policy->window_ms = 86400000;
+    policy->_retention_ms_case = SEARCHFABRIC__V1__LIFECYCLE_POLICY___RETENTION_MS_RETENTION_MS;
+    policy->retention_ms = 604800000;
+    settings->lifecycle_policy = policy;
+    definition->settings = settings;
+}
+
 static void test_private_state(void **state)
 {
     struct world *w = *state;
@@ -742,7 +1021,9 @@ static void test_private_state(void **state)
     uint64_t ns = world_namespace(w, "n1", "alpha");
     uint64_t id = world_collection(w, "c1", ns, "books");
     uint64_t kept = world_collection(w, "c2", ns, "boats");
-    world_schema(w, "s1", ns, kept, 1, "tok-1");
+    SF_PB(PutCollectionSchemaRequest) *schema = world_schema_request(w, "s1", ns, kept, 1, "tok-1");
+    manage_lifecycle(w, schema->definition);
+    assert_non_null(world_call(w, "PutCollectionSchema", schema));
     assert_int_equal(lineage_drop(w, "d1", ns, id, NULL), DROPPED);
     assert_non_null(lineage_transition(w, ns, NS_STATE(QUIESCING), 1));
     const char *answers = world_answers(w, ns);
@@ -768,6 +1049,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_transitions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_release_namespace, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sweep_bounds, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_intent_identities, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_intent_records, setup, teardown),
         cmocka_unit_test_setup_teardown(test_private_state, setup, teardown),
     };
     return SF_RUN_TESTS("catalog_lineage", tests);
