@@ -40,6 +40,9 @@ struct raw_catalog {
     char *collection_gc_delay_ms;
     char *namespace_gc_delay_ms;
     char *cache_mib;
+    char *checkpoint_commands;
+    char *checkpoint_interval_ms;
+    char *replay_retention_ms;
 };
 struct raw_es {
     char *namespace_name;
@@ -108,7 +111,11 @@ static const cyaml_schema_field_t store_fields[] = {
 static const cyaml_schema_field_t catalog_fields[] = {
     TEXT_FIELD("collection_gc_delay_ms", struct raw_catalog, collection_gc_delay_ms),
     TEXT_FIELD("namespace_gc_delay_ms", struct raw_catalog, namespace_gc_delay_ms),
-    TEXT_FIELD("cache_mib", struct raw_catalog, cache_mib), CYAML_FIELD_END};
+    TEXT_FIELD("cache_mib", struct raw_catalog, cache_mib),
+    TEXT_FIELD("checkpoint_commands", struct raw_catalog, checkpoint_commands),
+    TEXT_FIELD("checkpoint_interval_ms", struct raw_catalog, checkpoint_interval_ms),
+    TEXT_FIELD("replay_retention_ms", struct raw_catalog, replay_retention_ms),
+    CYAML_FIELD_END};
 static const cyaml_schema_field_t es_fields[] = {
     TEXT_FIELD("namespace", struct raw_es, namespace_name),
     TEXT_FIELD("auto_create", struct raw_es, auto_create), CYAML_FIELD_END};
@@ -206,6 +213,12 @@ static const struct key keys[] = {
      CFG(namespace_gc_delay_ms), 1, UINT32_MAX, "604800000"},
     {"catalog.cache_mib", RAW(catalog.cache_mib), KIND_U32, CFG(catalog_cache_mib), 1, 1u << 20,
      "64"},
+    {"catalog.checkpoint_commands", RAW(catalog.checkpoint_commands), KIND_U32,
+     CFG(checkpoint_commands), 1, UINT32_MAX, "100000"},
+    {"catalog.checkpoint_interval_ms", RAW(catalog.checkpoint_interval_ms), KIND_U32,
+     CFG(checkpoint_interval_ms), 1000, UINT32_MAX, "3600000"},
+    {"catalog.replay_retention_ms", RAW(catalog.replay_retention_ms), KIND_U32,
+     CFG(replay_retention_ms), SF_LIMIT_REPLAY_RETENTION_MIN_MS, UINT32_MAX, "2592000000"},
     {"es.namespace", RAW(es.namespace_name), KIND_NAME, CFG(es_namespace), 0, 0, "default"},
     {"es.auto_create", RAW(es.auto_create), KIND_BOOL, CFG(es_auto_create), 0, 0, "false"},
     {"commit.duplicate_window_ms", RAW(commit.duplicate_window_ms), KIND_U32,

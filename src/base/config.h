@@ -63,6 +63,9 @@ struct sf_config {
     uint32_t coordinator_shards;     /* coordinator shards, fixed at the store's creation */
     uint32_t collection_gc_delay_ms; /* a dropped collection's name stays reserved */
     uint32_t catalog_cache_mib;      /* memory of catalog facts */
+    uint32_t checkpoint_commands;    /* a catalog checkpoint after so many commands */
+    uint32_t checkpoint_interval_ms; /* or so long after the last, when there were any */
+    uint32_t replay_retention_ms;    /* how long a repeated key gets its first answer */
     uint32_t namespace_gc_delay_ms;  /* a tombstoned namespace's name stays reserved */
     char *es_namespace;              /* owned: namespace whose collections are the indexes */
     bool es_auto_create;             /* an unknown index is created by its first write */

@@ -140,6 +140,18 @@
 #define SF_LIMIT_ES_PLAN_BYTES   (4u << 20)
 #define SF_LIMIT_ES_NAME_CACHE   4096 /* resolved index names */
 
+/* Catalog: the shortest replay retention, above the time that a put or delete in doubt may still
+ * land (an hour) and the age of an owner's look at the boundary. */
+#define SF_LIMIT_REPLAY_RETENTION_MIN_MS 7200000u
+
+/* Catalog checkpoints: rows and bytes of text of one shard, so that a cutter and a reader hold
+ * little whatever the catalog's size; memory of one shard's rows (the largest row fits); shards of
+ * one checkpoint, so that its manifest stays an object. */
+#define SF_LIMIT_CHECKPOINT_SHARD_ROWS  10000u
+#define SF_LIMIT_CHECKPOINT_SHARD_BYTES ((size_t)8 << 20)
+#define SF_LIMIT_CHECKPOINT_ARENA_BYTES ((size_t)256 << 20)
+#define SF_LIMIT_CHECKPOINT_SHARDS      65536u
+
 /* Publishing: memory that one walk of a committed lineage may take; slices of one manifest, so that
  * building it does not hold a reactor for long. */
 #define SF_LIMIT_MANIFEST_CHAIN_BYTES (1u << 30)

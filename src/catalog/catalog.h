@@ -52,6 +52,9 @@ struct sf_catalog_deps {
     uint32_t max_result_window;      /* default of effective_max_result_window, 0 = 10000 */
     uint64_t collection_gc_delay_ms; /* from a drop to the release of its name, 0 = 7 days */
     uint64_t namespace_gc_delay_ms;  /* from a namespace's tombstone to the same, 0 = 7 days */
+    uint32_t checkpoint_commands;    /* a checkpoint after so many commands, 0 = 100000 */
+    uint32_t checkpoint_interval_ms; /* or so long after the last, when there were any; 0 = 1 h */
+    uint32_t replay_retention_ms;    /* answers are kept so long, 0 = 30 days */
     struct sf_catalog_trace *trace;  /* NULL in production */
     const struct sf_catalog_policy *policy; /* quota classes, callers; NULL = defaults */
     bool run_jobs; /* background jobs run by themselves (`loop` is there) */

@@ -476,7 +476,7 @@ static enum sf_err show_range(struct group *group, size_t from, size_t to, uint6
         SF_LOG(WARN, "catalog_materialize_failed", SF_KV_U64("segment", group->slot),
                SF_KV_STR("error", diag.message));
     if (err == SF_OK && watermark != 0)
-        atomic_store(&group->catalog->watermark, watermark);
+        sf_catalog_watermark_note(group->catalog, watermark);
     return err;
 }
 
@@ -530,6 +530,22 @@ static void materialize(struct group *group)
 
 /* ---- the group ---------------------------------------------------------------------------- */
 
+/* Notes that everything up to the group's slot is settled and shown; raises the watermark when it
+ * stayed far behind, as it does while nothing is committed. */
+static void note_settled(struct group *group)
+{
+    struct sf_catalog *catalog = group->catalog;
+    for (size_t i = 0; i < group->count; i++) {
+        const struct member *member = &group->members[i];
+        if (member->unsettled ||
+            (member->committed && member->command->result != SF_CATALOG_COMMITTED))
+            return;
+    }
+    atomic_store(&catalog->settled, group->slot);
+    if (group->slot >= atomic_load(&catalog->watermark) + SF_CATALOG_WATERMARK_LAG)
+        (void)show_range(group, 0, 0, group->slot);
+}
+
 static void group_run(struct group *group)
 {
     struct sf_catalog *catalog = group->catalog;
@@ -537,8 +553,15 @@ static void group_run(struct group *group)
     if (err == SF_OK && !catalog->deps.store->exclusive)
         err = sf_catalog_boundary_look(catalog, group->sched);
     if (err != SF_OK) {
-        for (size_t i = 0; i < group->count; i++)
-            decide(&group->members[i], SF_CATALOG_GIVEN_UP);
+        for (size_t i = 0; i < group->count; i++) {
+            bool listed = group->slot != 0 && err != SF_ERR_DEPOSED && err != SF_ERR_STOPPED;
+            if (listed) /* the boundary cannot be read: nothing of the group may count */
+                give_up(group, &group->members[i], SF_CATALOG_GIVEN_UP);
+            else
+                decide(&group->members[i], SF_CATALOG_GIVEN_UP);
+        }
+        if (group->slot != 0 && err != SF_ERR_DEPOSED && err != SF_ERR_STOPPED)
+            note_settled(group);
         return;
     }
     if (SF_MUTANT(ccs_watermark_ahead))
@@ -546,6 +569,7 @@ static void group_run(struct group *group)
     atomic_fetch_add(&catalog->groups_committed, 1);
     finish_all(group);
     materialize(group);
+    note_settled(group);
 }
 
 /* Takes what waits as a group, runs it, wakes its members, hands the lead on. */

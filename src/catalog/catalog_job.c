@@ -12,6 +12,8 @@
 #include "catalog/catalog_lifecycle.h"
 #include "catalog/catalog_quota.h"
 
+#include "catalog/catalog_checkpoint.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,6 +31,7 @@ static const struct sf_catalog_job_kind kinds[] = {
     {"release-sweep", 60000, false, sf_catalog_sweep_job},
     {"tombstone-repair", 300000, false, sf_catalog_tombstone_repair},
     {"quota-sweep", 5000, false, sf_catalog_quota_sweep},
+    {"checkpoint", 10000, true, sf_catalog_checkpoint_job},
 };
 
 struct sf_catalog_job {

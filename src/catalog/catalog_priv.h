@@ -39,6 +39,11 @@
 #define SF_CATALOG_PAUSE_MIN_MS  5  /* first pause between tries; doubles */
 #define SF_CATALOG_PAUSE_MAX_MS  1000
 #define SF_CATALOG_BOUNDARY_MS   60000 /* age of the last look at the boundary */
+#define SF_CATALOG_WATERMARK_LAG 1000  /* segments that the watermark may stay behind */
+/* Cadence of checkpoints by default: after so many commands, or so long after the last one when
+ * there were any. */
+#define SF_CATALOG_CHECKPOINT_COMMANDS    100000
+#define SF_CATALOG_CHECKPOINT_INTERVAL_MS 3600000
 
 /* ------------------------------------------------------------------------------------------
  * Puts
@@ -229,11 +234,18 @@ struct sf_catalog {
     _Atomic uint64_t attempts_aborted;
     _Atomic uint64_t newest_segment; /* last slot whose content is known; written by the leader */
     _Atomic uint64_t watermark;      /* raised in the projection */
+    _Atomic uint64_t settled;        /* every slot up to here is settled and shown */
     _Atomic uint64_t read_turn;      /* spreads reads over lanes */
     _Atomic uint64_t recovered;
     _Atomic uint64_t open_ms;
     _Atomic bool rebuilt;
-    bool opening; /* not serving yet: only sf_catalog_open's thread is here */
+    _Atomic uint64_t lowest_segment; /* lowest that counts, of the boundary object */
+    bool opening;                    /* not serving yet: only sf_catalog_open's thread is here */
+    struct sf_catalog_ahead *ahead;  /* objects fetched ahead while opening, else NULL */
+    /* lane of the slow jobs */
+    bool checkpoint_known;        /* the next two are */
+    int64_t checkpoint_at_ms;     /* when the newest was cut, unix */
+    uint64_t checkpoint_commands; /* commands_applied at that time; may have wrapped */
     /* leader only */
     int64_t boundary_looked_ms; /* monotonic time of the last look at the boundary object */
     /* under group_mu */
@@ -263,6 +275,9 @@ bool sf_catalog_ending(const struct sf_catalog *catalog);
 
 /* Pauses a worker task before try `tries` (1-based); jittered, doubling to a cap. */
 void sf_catalog_pause(struct sf_catalog *catalog, struct sf_sched *sched, unsigned tries);
+
+/* Notes that the projection's watermark stands at `segment`. */
+void sf_catalog_watermark_note(struct sf_catalog *catalog, uint64_t segment);
 
 /* Facts of a collection changed: forget them. Like all of these, after the change stands and before
  * anybody is told of it. */
@@ -570,6 +585,11 @@ enum sf_err sf_catalog_project(struct sf_catalog *catalog, struct sf_sql_conn *c
                                const SF_PB(CommandOutcomeObject) * outcome,
                                const ProtobufCMessage *object, bool epoch_check,
                                struct sf_arena *arena, struct sf_diag *diag, bool *out_dropped);
+
+/* Inserts the replay row of a record alone; *out_fresh false when it was there. */
+enum sf_err sf_catalog_project_replay(struct sf_sql_conn *conn,
+                                      const SF_PB(CommandOutcomeObject) * outcome,
+                                      struct sf_diag *diag, bool *out_fresh);
 
 /* Raises the watermark of this owner's shards. */
 enum sf_err sf_catalog_project_watermark(struct sf_catalog *catalog, struct sf_sql_conn *conn,

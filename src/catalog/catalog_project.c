@@ -326,6 +326,13 @@ static enum sf_err insert_replay(struct sf_sql_conn *conn,
     return err;
 }
 
+enum sf_err sf_catalog_project_replay(struct sf_sql_conn *conn,
+                                      const SF_PB(CommandOutcomeObject) * outcome,
+                                      struct sf_diag *diag, bool *out_fresh)
+{
+    return insert_replay(conn, outcome, diag, out_fresh);
+}
+
 /* ---- name epochs -------------------------------------------------------------------------- */
 
 static const struct sf_sql_upsert namespace_name_epoch = {

@@ -6,6 +6,7 @@
 #include "catalog/catalog_cache.h"
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_quota.h"
+#include "catalog/catalog_checkpoint.h"
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_lifecycle.h"
@@ -254,6 +255,12 @@ static const struct sf_method private_methods[] = {
 static const struct sf_method operations_methods[] = {
     METHOD("ListCatalogJobs", list_catalog_jobs_request, list_catalog_jobs_response,
            sf_catalog_jobs_list),
+    METHOD("CreateCheckpoint", create_checkpoint_request, create_checkpoint_response,
+           sf_catalog_checkpoint_create),
+    METHOD("ListCheckpoints", list_checkpoints_request, list_checkpoints_response,
+           sf_catalog_checkpoint_list),
+    METHOD("VerifyCheckpoint", verify_checkpoint_request, verify_checkpoint_response,
+           sf_catalog_checkpoint_verify),
     METHOD("RunCatalogJob", run_catalog_job_request, run_catalog_job_response, sf_catalog_job_call),
     METHOD("ShowLineage", show_lineage_request, show_lineage_response, sf_catalog_lineage_call),
     METHOD("ShowQuota", show_quota_request, show_quota_response, sf_catalog_quota_show),

@@ -93,6 +93,13 @@ void sf_catalog_pause(struct sf_catalog *catalog, struct sf_sched *sched, unsign
     sf_waiter_fini(&pause.waiter);
 }
 
+void sf_catalog_watermark_note(struct sf_catalog *catalog, uint64_t segment)
+{
+    uint64_t seen = atomic_load(&catalog->watermark);
+    while (seen < segment && !atomic_compare_exchange_weak(&catalog->watermark, &seen, segment))
+        ;
+}
+
 /* ---- what memory holds -------------------------------------------------------------------- */
 
 static void forget(struct sf_catalog *catalog, enum sf_catalog_fact fact, uint64_t namespace_id,

@@ -4,7 +4,7 @@
  * keys are built and bodies become messages and back; when and under which condition something is
  * put is decided elsewhere.
  */
-#include "catalog/catalog_priv.h"
+#include "catalog/catalog_fetch.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -228,8 +228,9 @@ enum sf_err sf_catalog_read(struct sf_catalog *catalog, struct sf_sched *sched, 
                             struct sf_etag *out_etag)
 {
     struct sf_buf body = {0};
-    enum sf_err err = SF_ERR_UNAVAILABLE;
-    for (unsigned tries = 1; tries <= SF_CATALOG_PUT_TRIES; tries++) {
+    bool ahead = sf_catalog_ahead_take(catalog->ahead, key, &body, out_etag);
+    enum sf_err err = ahead ? SF_OK : SF_ERR_UNAVAILABLE;
+    for (unsigned tries = 1; !ahead && tries <= SF_CATALOG_PUT_TRIES; tries++) {
         sf_buf_clear(&body);
         err = sf_store_get_wait(catalog->deps.store, sched, key, &body, out_etag);
         if (err != SF_ERR_UNAVAILABLE || sf_catalog_ending(catalog))

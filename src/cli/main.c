@@ -26,6 +26,7 @@ static const struct sf_cli_command commands[] = {
     {"rows", "list the visible rows of a collection", sf_cli_rows},
     {"alloc", "allocate document ids; repair after a restore", sf_cli_alloc},
     {"object", "list and print durable objects", sf_cli_object},
+    {"checkpoint", "cut, list or verify catalog checkpoints", sf_cli_checkpoint},
     {"store", "prove that a store keeps its contract", sf_cli_store},
 };
 

@@ -193,6 +193,9 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
         .collection_gc_delay_ms = server->config->collection_gc_delay_ms,
         .cache_bytes = (size_t)server->config->catalog_cache_mib << 20,
         .namespace_gc_delay_ms = server->config->namespace_gc_delay_ms,
+        .checkpoint_commands = server->config->checkpoint_commands,
+        .checkpoint_interval_ms = server->config->checkpoint_interval_ms,
+        .replay_retention_ms = server->config->replay_retention_ms,
         .run_jobs = true,
     };
     err = sf_catalog_open(&deps, NULL, diag, &server->catalog);

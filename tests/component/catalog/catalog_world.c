@@ -17,6 +17,27 @@ static struct wire *wire_of(struct sf_store *store)
     return SF_CONTAINER_OF(store, struct wire, base);
 }
 
+static void note(struct wire *wire, const char *what, struct sf_view key)
+{
+    if (!atomic_load(&wire->tracing))
+        return;
+    pthread_mutex_lock(&wire->trace_mu);
+    sf_buf_printf(&wire->trace, "%s %.*s\n", what, (int)key.len, (const char *)key.ptr);
+    pthread_mutex_unlock(&wire->trace_mu);
+}
+
+void world_trace(struct world *w)
+{
+    sf_buf_clear(&w->wire.trace);
+    atomic_store(&w->wire.tracing, true);
+}
+
+const char *world_traced(struct world *w)
+{
+    atomic_store(&w->wire.tracing, false);
+    return sf_arena_str(w->arena, sf_buf_view(&w->wire.trace));
+}
+
 /* One put; false when the wire is cut before it. */
 static enum sf_err apply_one(struct wire *wire, const struct sf_put *put, struct sf_etag *out_etag)
 {
@@ -66,6 +87,7 @@ static void wire_get(struct sf_store *store, struct sf_get *get)
 {
     struct wire *wire = wire_of(store);
     atomic_fetch_add(&wire->gets, 1);
+    note(wire, "get", get->key);
     get->err = atomic_load(&wire->dead)
                    ? SF_ERR_UNAVAILABLE
                    : sf_store_get_wait(wire->backend, NULL, get->key, &get->body, &get->etag);
@@ -79,6 +101,7 @@ static enum sf_err wire_list(struct sf_store *store, struct sf_sched *sched, str
     struct wire *wire = wire_of(store);
     (void)sched;
     atomic_fetch_add(&wire->lists, 1);
+    note(wire, "list", prefix);
     if (prefix.len == 0 || (prefix.len >= 11 && memcmp(prefix.ptr, "catalog-log", 11) == 0))
         atomic_store(&wire->listed_records, true);
     if (atomic_load(&wire->dead))
@@ -90,6 +113,7 @@ static enum sf_err wire_list(struct sf_store *store, struct sf_sched *sched, str
 static enum sf_err wire_remove(struct sf_store *store, struct sf_sched *sched, struct sf_view key)
 {
     (void)sched;
+    note(wire_of(store), "remove", key);
     return sf_store_remove_wait(wire_of(store)->backend, NULL, key);
 }
 
@@ -129,6 +153,8 @@ enum sf_err world_open(struct world *w)
                                    .attempts = &w->attempts,
                                    .owner_id = "test",
                                    .lane_shards = w->lane_shards,
+                                   .checkpoint_commands = w->checkpoint_commands,
+                                   .checkpoint_interval_ms = w->checkpoint_interval_ms,
                                    .collection_gc_delay_ms = w->collection_gc_delay_ms,
                                    .namespace_gc_delay_ms = w->namespace_gc_delay_ms,
                                    .trace = w->trace,
@@ -182,6 +208,7 @@ struct world *world_new(bool exclusive)
                             .backend = w->truth,
                             .w = w,
                             .cut_after = UINT64_MAX};
+    pthread_mutex_init(&w->wire.trace_mu, NULL);
     sf_test_sql_make(&w->place, true);
     assert_int_equal(sf_catalog_projection_open_at(&w->place.where, &w->diag, &w->sql), SF_OK);
     sf_clock_manual_init(&w->clock, WORLD_UNIX_MS, 1000000000);
@@ -205,6 +232,8 @@ void world_destroy(struct world *w)
     sf_store_destroy(w->truth);
     sf_keyring_destroy(w->keyring);
     sf_arena_destroy(w->arena);
+    sf_buf_fini(&w->wire.trace);
+    pthread_mutex_destroy(&w->wire.trace_mu);
     free(w);
 }
 
@@ -497,4 +526,46 @@ size_t world_list(struct world *w, const char *prefix, const char **out_first)
     if (out_first != NULL)
         *out_first = count == 0 ? NULL : sf_arena_str(w->arena, entries[0].key);
     return count;
+}
+
+/* Rows as the projector left them: what a rebuild may find otherwise goes. */
+void world_strip(enum sf_catalog_table table, ProtobufCMessage *row)
+{
+    if (table == SF_CATALOG_TABLE_NAMESPACES) {
+        SF_PB(NamespaceRow) *ns = (SF_PB(NamespaceRow) *)row;
+        ns->collection_name_binding_revision = 0;
+        ns->approx_stats = NULL;
+        ns->index = NULL;
+    } else if (table == SF_CATALOG_TABLE_COLLECTIONS) {
+        ((SF_PB(CollectionRow) *)row)->approx_stats = NULL;
+        ((SF_PB(CollectionRow) *)row)->index = NULL;
+    }
+}
+
+const char *world_dump(struct world *w)
+{
+    struct sf_buf text = {0};
+    struct sf_arena *arena = sf_arena_new((size_t)256 << 20);
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_READ);
+    for (int t = 0; t < SF_CATALOG_TABLE_COUNT; t++) {
+        struct sf_catalog_cursor cursor = {0};
+        sf_buf_printf(&text, "# %s\n", sf_catalog_table_name((enum sf_catalog_table)t));
+        while (!cursor.ended) {
+            struct sf_catalog_batch batch;
+            assert_int_equal(sf_catalog_rows_read(conn, (enum sf_catalog_table)t, &cursor, 100,
+                                                  1 << 20, arena, &w->diag, &batch),
+                             SF_OK);
+            for (size_t i = 0; i < batch.count; i++) {
+                world_strip((enum sf_catalog_table)t, batch.rows[i]);
+                sf_pbjson_encode(batch.rows[i], &text);
+                sf_buf_append_str(&text, "\n");
+            }
+        }
+        sf_catalog_cursor_fini(&cursor);
+    }
+    sf_sql_release(conn);
+    const char *out = sf_arena_str(w->arena, sf_buf_view(&text));
+    sf_buf_fini(&text);
+    sf_arena_destroy(arena);
+    return out;
 }

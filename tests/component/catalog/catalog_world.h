@@ -8,6 +8,7 @@
 #ifndef SF_TESTS_COMPONENT_CATALOG_WORLD_H
 #define SF_TESTS_COMPONENT_CATALOG_WORLD_H
 
+#include "catalog/catalog_rows.h"
 #include "catalog/catalog_rules.h"
 #include "exec/sched.h"
 #include "object/memory_store.h"
@@ -31,6 +32,9 @@ struct wire {
     _Atomic uint64_t lists;      /* listings */
     _Atomic bool listed_records; /* somebody listed catalog-log/ */
     _Atomic bool dead;           /* cut */
+    _Atomic bool tracing;        /* notes keys read and listed; set while nothing runs */
+    pthread_mutex_t trace_mu;    /* guards the trace */
+    struct sf_buf trace;         /* one line a request: "get KEY", "list PREFIX" */
     struct sf_buf *log;          /* "put KEY" lines of applied puts; NULL = not wanted */
 };
 
@@ -46,14 +50,15 @@ struct world {
     struct sf_keyring *keyring;
     struct sf_attempts attempts;
     struct sf_catalog *catalog;
-    struct sf_channel *channel;             /* as "loopback" */
-    struct sf_arena *arena;                 /* requests and responses of the test */
-    struct sf_diag diag;                    /* of the last call */
-    uint32_t lane_shards;                   /* for the first start */
-    struct sf_catalog_trace *trace;         /* of the next open; NULL = none */
-    uint64_t collection_gc_delay_ms;        /* of the next open; 0 = the default */
-    uint64_t namespace_gc_delay_ms;         /* of the next open; 0 = the default */
-    const struct sf_catalog_policy *policy; /* of the next open; NULL = defaults */
+    struct sf_channel *channel;                           /* as "loopback" */
+    struct sf_arena *arena;                               /* requests and responses of the test */
+    struct sf_diag diag;                                  /* of the last call */
+    uint32_t lane_shards;                                 /* for the first start */
+    struct sf_catalog_trace *trace;                       /* of the next open; NULL = none */
+    uint64_t collection_gc_delay_ms;                      /* of the next open; 0 = the default */
+    uint64_t namespace_gc_delay_ms;                       /* of the next open; 0 = the default */
+    const struct sf_catalog_policy *policy;               /* of the next open; NULL = defaults */
+    uint32_t checkpoint_commands, checkpoint_interval_ms; /* of the next open; 0 = default */
 };
 
 /* A started world; `exclusive` as struct sf_store says. */
@@ -74,6 +79,15 @@ void world_rebuild(struct world *w);
 const void *world_call(struct world *w, const char *method, const void *request);
 const void *world_call_as(struct world *w, const char *identity, const char *method,
                           const void *request);
+
+/* Starts a trace of the store's reads; ends it and gives the text, in the world's arena. */
+void world_trace(struct world *w);
+const char *world_traced(struct world *w);
+
+/* All rows of the projection that a checkpoint holds, in key order, one JSON a line; binding
+ * revisions (a rebuild raises them) and what projectors publish left out. */
+const char *world_dump(struct world *w);
+void world_strip(enum sf_catalog_table table, ProtobufCMessage *row);
 
 /* Requests, in the world's arena. `encryption`: provider managed or absent. */
 SF_PB(RequestMeta) * world_meta(struct world *w, const char *key, SF_PB(ClientKind) kind);

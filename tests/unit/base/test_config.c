@@ -53,6 +53,9 @@ static void same(const struct sf_config *a, const struct sf_config *b)
     assert_int_equal(a->collection_gc_delay_ms, b->collection_gc_delay_ms);
     assert_int_equal(a->namespace_gc_delay_ms, b->namespace_gc_delay_ms);
     assert_int_equal(a->catalog_cache_mib, b->catalog_cache_mib);
+    assert_int_equal(a->checkpoint_commands, b->checkpoint_commands);
+    assert_int_equal(a->checkpoint_interval_ms, b->checkpoint_interval_ms);
+    assert_true(a->replay_retention_ms == b->replay_retention_ms);
     assert_string_equal(a->es_namespace, b->es_namespace);
     assert_int_equal(a->es_auto_create, b->es_auto_create);
     assert_true(a->keyring_path == NULL && b->keyring_path == NULL);
@@ -91,6 +94,9 @@ static void test_defaults(void **state)
     assert_int_equal(config->collection_gc_delay_ms, 7 * 24 * 60 * 60 * 1000);
     assert_int_equal(config->namespace_gc_delay_ms, 7 * 24 * 60 * 60 * 1000);
     assert_int_equal(config->catalog_cache_mib, 64);
+    assert_int_equal(config->checkpoint_commands, 100000);
+    assert_int_equal(config->checkpoint_interval_ms, 60 * 60 * 1000);
+    assert_true(config->replay_retention_ms == 2592000000u);
     assert_int_equal(config->duplicate_window_ms, 15 * 60 * 1000);
     sf_config_destroy(config);
     sf_config_destroy(NULL);

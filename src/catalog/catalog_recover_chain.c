@@ -1,0 +1,246 @@
+/*
+ * Model: the walk takes segments by windows and their entries by chunks. Per chunk all outcomes are
+ * read side by side, then all control objects, then all pointers; each entry is settled in chain
+ * order, and one transaction shows what is committed. An entry whose record has its row is settled:
+ * a restart passes it over, a rebuild (the row is its checkpoint's) looks after its pointers only.
+ * A chunk whose messages do not fit into memory is cut in halves.
+ */
+#include "catalog/catalog_recover.h"
+
+#include <stdlib.h>
+
+#define WINDOW_SEGMENTS 64
+#define CHUNK_ENTRIES   256
+
+/* One listed command of the window. */
+struct listed {
+    const SF_PB(RecoverySegmentEntry) * entry; /* in r->arena */
+    uint64_t slot;
+    bool present;                          /* its record has a row */
+    SF_PB(CommandOutcomeObject) * outcome; /* committed here; in r->chunk */
+    ProtobufCMessage *object;              /* its control object */
+};
+
+struct window {
+    struct listed *items; /* owned */
+    size_t count, capacity;
+};
+
+enum sf_err sf_recovery_segment(struct sf_recovery *r, uint64_t slot,
+                                SF_PB(RecoverySegmentObject) * *out_segment)
+{
+    struct sf_buf key = {0};
+    ProtobufCMessage *message = NULL;
+    sf_catalog_key_segment(&key, slot);
+    enum sf_err err = sf_catalog_read(r->catalog, r->sched, sf_buf_view(&key),
+                                      &searchfabric__v1__recovery_segment_object__descriptor, true,
+                                      r->arena, r->diag, &message, NULL, NULL);
+    sf_buf_fini(&key);
+    *out_segment = (SF_PB(RecoverySegmentObject) *)message;
+    if (err == SF_ERR_NOT_FOUND)
+        return sf_diag_set(r->diag, SF_ERR_CORRUPT, "the chain has a hole at segment %llu",
+                           (unsigned long long)slot);
+    if (err == SF_OK && (*out_segment)->recovery_segment_epoch != slot)
+        return sf_diag_set(r->diag, SF_ERR_CORRUPT, "segment %llu says it is %llu",
+                           (unsigned long long)slot,
+                           (unsigned long long)(*out_segment)->recovery_segment_epoch);
+    return err;
+}
+
+/* ---- one chunk ---------------------------------------------------------------------------- */
+
+/* Which commands have their row? */
+static enum sf_err look_rows(struct sf_recovery *r, struct listed *items, size_t count)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_READ);
+    enum sf_err err = SF_OK;
+    for (size_t i = 0; i < count && err == SF_OK; i++) {
+        struct sf_sql_stmt *stmt;
+        err = sf_sql_prepare(
+            conn, "SELECT command_kind FROM catalog_replay_index WHERE command_identity = ?1",
+            r->diag, &stmt);
+        if (err != SF_OK)
+            break;
+        sf_sql_bind_text(stmt, 1, sf_view_str(items[i].entry->command_identity));
+        err = sf_sql_step(stmt, r->diag, &items[i].present);
+        sf_sql_finish(stmt);
+    }
+    sf_sql_release(conn);
+    return err;
+}
+
+static void fetch_outcomes(struct sf_recovery *r, const struct listed *items, size_t count)
+{
+    struct sf_buf keys[CHUNK_ENTRIES] = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!items[i].present || r->rebuild)
+            sf_catalog_key_outcome(&keys[n++], items[i].entry->command_identity);
+    }
+    sf_catalog_ahead_fetch(r->catalog, r->sched, keys, n);
+    for (size_t i = 0; i < n; i++)
+        sf_buf_fini(&keys[i]);
+}
+
+static void fetch_controls(struct sf_recovery *r, const struct listed *items, size_t count)
+{
+    struct sf_buf keys[CHUNK_ENTRIES] = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].outcome != NULL && items[i].outcome->n_control_objects != 0)
+            sf_buf_append_str(&keys[n++], items[i].outcome->control_objects[0]->key);
+    }
+    sf_catalog_ahead_fetch(r->catalog, r->sched, keys, n);
+    for (size_t i = 0; i < n; i++)
+        sf_buf_fini(&keys[i]);
+}
+
+/* Settles one entry; a committed one gets its outcome. */
+static enum sf_err settle(struct sf_recovery *r, struct listed *item)
+{
+    struct sf_catalog *catalog = r->catalog;
+    struct sf_catalog_settled settled = {0};
+    item->outcome = NULL;
+    item->object = NULL;
+    if (item->present && !r->rebuild)
+        return SF_OK;
+    enum sf_err err = SF_OK;
+    if (item->present || SF_MUTANT(ccs_no_settle))
+        err = sf_catalog_peek(catalog, r->sched, item->entry, item->slot, r->chunk, r->diag,
+                              &settled);
+    else
+        err = sf_catalog_abort(catalog, r->sched, item->entry, item->slot, "aborted_by_takeover",
+                               r->chunk, r->diag, &settled);
+    if (err == SF_OK && settled.committed)
+        item->outcome = settled.outcome;
+    return err;
+}
+
+struct shown {
+    const struct listed *items;
+    size_t count;
+};
+
+static enum sf_err show_rows(struct sf_recovery *r, struct sf_sql_conn *conn, void *arg)
+{
+    const struct shown *shown = arg;
+    enum sf_err err = SF_OK;
+    for (size_t i = 0; i < shown->count && err == SF_OK; i++) {
+        const struct listed *item = &shown->items[i];
+        bool dropped = false;
+        if (item->outcome == NULL || item->present)
+            continue;
+        err = sf_catalog_project(r->catalog, conn, item->outcome, item->object, !r->rebuild,
+                                 r->chunk, r->diag, &dropped);
+        if (dropped)
+            err = sf_catalog_depose(r->catalog, "projection", 0);
+    }
+    return err;
+}
+
+/* Pointers and rows of what the chunk committed. */
+static enum sf_err show(struct sf_recovery *r, struct listed *items, size_t count)
+{
+    SF_PB(CommandOutcomeObject) * outcomes[CHUNK_ENTRIES];
+    size_t n = 0, fresh = 0;
+    uint64_t missing = 0;
+    enum sf_err err = SF_OK;
+    fetch_controls(r, items, count);
+    for (size_t i = 0; i < count && err == SF_OK; i++) {
+        if (items[i].outcome == NULL)
+            continue;
+        outcomes[n++] = items[i].outcome;
+        fresh += items[i].present ? 0 : 1;
+        if (!items[i].present)
+            err = sf_catalog_control_read(r->catalog, r->sched, items[i].outcome, r->chunk, r->diag,
+                                          &items[i].object);
+    }
+    if (err == SF_OK)
+        err = sf_catalog_pointers_all(r->catalog, r->sched, outcomes, n, &missing);
+    struct shown shown = {.items = items, .count = count};
+    if (err == SF_OK && fresh != 0)
+        err = sf_recovery_transaction(r, show_rows, &shown, true);
+    if (err == SF_OK)
+        atomic_fetch_add(&r->catalog->recovered, fresh);
+    return err;
+}
+
+static enum sf_err run_chunk(struct sf_recovery *r, struct listed *items, size_t count)
+{
+    sf_arena_reset(r->chunk);
+    enum sf_err err = look_rows(r, items, count);
+    if (err == SF_OK)
+        fetch_outcomes(r, items, count);
+    for (size_t i = 0; i < count && err == SF_OK; i++)
+        err = settle(r, &items[i]);
+    if (err == SF_OK)
+        err = show(r, items, count);
+    if (count == 1 || !sf_arena_overflowed(r->chunk))
+        return err;
+    sf_diag_init(r->diag);
+    err = run_chunk(r, items, count / 2);
+    return err == SF_OK ? run_chunk(r, items + count / 2, count - count / 2) : err;
+}
+
+/* ---- windows ------------------------------------------------------------------------------ */
+
+static void fetch_segments(struct sf_recovery *r, uint64_t from, size_t count)
+{
+    struct sf_buf keys[WINDOW_SEGMENTS] = {0};
+    for (size_t i = 0; i < count; i++)
+        sf_catalog_key_segment(&keys[i], from + i);
+    sf_catalog_ahead_fetch(r->catalog, r->sched, keys, count);
+    for (size_t i = 0; i < count; i++)
+        sf_buf_fini(&keys[i]);
+}
+
+/* Notes the takeovers of one segment, or collects its entries that are in force. */
+static enum sf_err collect(struct sf_recovery *r, uint64_t slot, struct window *window)
+{
+    SF_PB(RecoverySegmentObject) *segment = NULL;
+    enum sf_err err = sf_recovery_segment(r, slot, &segment);
+    if (err != SF_OK)
+        return err;
+    for (size_t i = 0; segment->takeover != NULL && i < segment->takeover->n_lane_shards; i++) {
+        uint32_t shard = segment->takeover->lane_shards[i];
+        if (shard < r->catalog->lane_shards)
+            r->top[shard] = slot;
+    }
+    for (size_t i = 0; segment->takeover == NULL && i < segment->n_entries; i++) {
+        const SF_PB(RecoverySegmentEntry) *entry = segment->entries[i];
+        if (entry->lane_shard >= r->catalog->lane_shards)
+            return sf_diag_set(r->diag, SF_ERR_CORRUPT, "segment %llu names lane shard %u",
+                               (unsigned long long)slot, entry->lane_shard);
+        if (entry->owner_epoch < r->top[entry->lane_shard])
+            continue; /* appended by an owner that was deposed before: never in force */
+        if (window->count == window->capacity) {
+            window->capacity = window->capacity == 0 ? CHUNK_ENTRIES : window->capacity * 2;
+            window->items = sf_realloc(window->items, window->capacity * sizeof(*window->items));
+        }
+        window->items[window->count++] = (struct listed){.entry = entry, .slot = slot};
+    }
+    return SF_OK;
+}
+
+enum sf_err sf_recovery_walk(struct sf_recovery *r)
+{
+    struct window window = {0};
+    enum sf_err err = SF_OK;
+    for (uint64_t slot = r->base + 1; slot <= r->tail && err == SF_OK;) {
+        size_t some =
+            r->tail - slot + 1 < WINDOW_SEGMENTS ? (size_t)(r->tail - slot + 1) : WINDOW_SEGMENTS;
+        sf_arena_reset(r->arena);
+        window.count = 0;
+        fetch_segments(r, slot, some);
+        for (size_t i = 0; i < some && err == SF_OK; i++)
+            err = collect(r, slot + i, &window);
+        for (size_t i = 0; i < window.count && err == SF_OK; i += CHUNK_ENTRIES)
+            err = run_chunk(r, window.items + i,
+                            window.count - i < CHUNK_ENTRIES ? window.count - i : CHUNK_ENTRIES);
+        if (err == SF_OK && sf_catalog_ending(r->catalog))
+            err = sf_diag_set(r->diag, SF_ERR_STOPPED, "the start was given up");
+        slot += some;
+    }
+    free(window.items);
+    return err;
+}
