@@ -109,10 +109,12 @@ static int by_place(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static bool is_known(const struct history *h, const char *command_identity)
+/* A key whose record was removed by age has another one at another entry. */
+static bool is_known(const struct history *h, const SF_PB(CommandOutcomeObject) * outcome)
 {
     for (size_t i = 0; i < h->command_count; i++) {
-        if (strcmp(h->commands[i].outcome->command_identity, command_identity) == 0)
+        if (strcmp(h->commands[i].outcome->command_identity, outcome->command_identity) == 0 &&
+            h->commands[i].slot == outcome->entry->recovery_segment_epoch)
             return true;
     }
     return false;
@@ -203,7 +205,7 @@ void history_collect(struct history *h)
                                    &diag, &message, NULL);
         SF_ASSERT(err == SF_OK);
         const SF_PB(CommandOutcomeObject) *outcome = (const void *)message;
-        if (outcome->abort == NULL && !is_known(h, outcome->command_identity))
+        if (outcome->abort == NULL && !is_known(h, outcome))
             add_command(h, outcome);
     }
     sf_arena_destroy(arena);
@@ -233,7 +235,19 @@ static bool is_command_of(const struct command *command, const struct op *op)
 
 const struct command *history_command(const struct history *h, const struct op *op, size_t *out_pos)
 {
-    for (size_t i = 0; i < h->command_count && op->kind <= OP_LAST_COMMAND; i++) {
+    return history_command_after(h, op, 0, out_pos);
+}
+
+bool history_aged(const struct history *h, const struct command *command, int64_t at_ms)
+{
+    int64_t applied_ms = (int64_t)(command->outcome->applied_ts >> 18) - SIM_EPOCH_UNIX_MS;
+    return h->w->aged && applied_ms + RETENTION_MS <= at_ms + 1000;
+}
+
+const struct command *history_command_after(const struct history *h, const struct op *op,
+                                            size_t after, size_t *out_pos)
+{
+    for (size_t i = after; i < h->command_count && op->kind <= OP_LAST_COMMAND; i++) {
         if (is_command_of(&h->commands[i], op)) {
             *out_pos = i + 1;
             return &h->commands[i];

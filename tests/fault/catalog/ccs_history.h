@@ -15,12 +15,13 @@
 
 #include "fault/catalog/ccs_world.h"
 
-#define NS_NAMES     2   /* namespace names in use */
-#define COLL_NAMES   2   /* collection names in each namespace */
-#define MAX_CALLS    900 /* of a run */
-#define MAX_COMMANDS 400 /* committed in a run */
-#define MAX_LINEAGES 64  /* namespaces of a run, and collections */
-#define MAX_ENTRIES  900 /* listed in the chain */
+#define NS_NAMES     2                   /* namespace names in use */
+#define COLL_NAMES   2                   /* collection names in each namespace */
+#define MAX_CALLS    900                 /* of a run */
+#define MAX_COMMANDS 400                 /* committed in a run */
+#define MAX_LINEAGES 64                  /* namespaces of a run, and collections */
+#define MAX_ENTRIES  900                 /* listed in the chain */
+#define RETENTION_MS INT64_C(2592000000) /* of replays: 30 days */
 #define NO_NAME      (-1)
 
 /* What a call asks for. */
@@ -178,6 +179,11 @@ int name_index(const char *name);
 /* The committed command of a call's key or intent, NULL = none. `out_pos` is its number, from 1. */
 const struct command *history_command(const struct history *h, const struct op *op,
                                       size_t *out_pos);
+/* The next one above number `after`: a key whose record was removed by age is new. */
+const struct command *history_command_after(const struct history *h, const struct op *op,
+                                            size_t after, size_t *out_pos);
+/* Was the record of a command old enough to be removed at that moment? */
+bool history_aged(const struct history *h, const struct command *command, int64_t at_ms);
 /* Sends an op until it is answered, at `node` (NULL: at either contender), and keeps the answer. */
 struct asked *perform(struct client *c, struct sim_node *node, const struct op *op);
 

@@ -424,16 +424,38 @@ SF_NORETURN static void condemn(const struct trial *t)
                   (const char *)json.data, t->low, t->high, t->h->command_count, t->own_pos);
 }
 
+/* Looks for the first state that explains the answer when `own` is the call's command. */
+static bool try_own(struct trial *t, const struct command *own, size_t own_pos, size_t *out_pos)
+{
+    t->own = own;
+    t->own_pos = own_pos;
+    for (size_t pos = t->low; pos <= t->high; pos++) {
+        if (is_candidate(t, pos) && is_explained(t, pos)) {
+            *out_pos = pos;
+            return true;
+        }
+    }
+    return false;
+}
+
 static size_t judge(struct history *h, struct asked *asked, const struct known *known, size_t count)
 {
     struct trial t = {.h = h, .asked = asked};
-    t.own = history_command(h, &asked->op, &t.own_pos);
+    size_t pos = 0;
+    size_t own_pos = 0;
+    bool is_new = true; /* nothing stands under its key */
     t.low = low_of(h, asked, known, count);
     t.high = high_of(h, asked);
-    for (size_t pos = t.low; pos <= t.high; pos++) {
-        if (is_candidate(&t, pos) && is_explained(&t, pos))
+    for (;;) {
+        const struct command *own = history_command_after(h, &asked->op, own_pos, &own_pos);
+        if (own == NULL)
+            break;
+        is_new = is_new && history_aged(h, own, asked->end_ms);
+        if (try_own(&t, own, own_pos, &pos))
             return pos;
     }
+    if (is_new && try_own(&t, NULL, 0, &pos))
+        return pos;
     condemn(&t);
 }
 
