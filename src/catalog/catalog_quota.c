@@ -106,7 +106,8 @@ static enum sf_err grant(struct batch *batch, struct sf_quota_request *item,
     struct sf_quota_bucket *bucket = &batch->ns->buckets[dimension];
     uint64_t units = request->requested_units;
     units = units < bucket->now.units ? units : bucket->now.units;
-    units = units < bucket->credit ? units : bucket->credit;
+    if (!SF_MUTANT(ccs_quota_no_debit))
+        units = units < bucket->credit ? units : bucket->credit;
     if (units == 0)
         return refuse_limited(batch, item, dimension, request->requested_units);
     int64_t ttl_ms =
@@ -225,6 +226,8 @@ static bool swap_needed(const struct batch *batch)
     const struct sf_quota_namespace *ns = batch->ns;
     if (batch->leases && !ns->adopted)
         return true;
+    if (SF_MUTANT(ccs_quota_no_debit))
+        return false;
     for (int i = 0; i < SF_CATALOG_DIMENSIONS && !batch->swapped; i++) {
         const struct sf_quota_bucket *bucket = &ns->buckets[i];
         uint64_t wanted = batch->want[i] < bucket->now.units ? batch->want[i] : bucket->now.units;
@@ -286,7 +289,8 @@ static enum step try_once(struct batch *batch, struct sf_diag *diag)
             sf_quota_bucket_return(&ns->buckets[i], batch->taken[i]);
         return STEP_DONE;
     }
-    if (err != SF_ERR_AMBIGUOUS) /* in doubt: what it may have granted stays taken */
+    if (err != SF_ERR_AMBIGUOUS ||
+        SF_MUTANT(ccs_quota_doubt_refunds)) /* in doubt: what it may have granted stays taken */
         memcpy(ns->buckets, before, sizeof(before));
     bool later = err == SF_ERR_UNAVAILABLE || err == SF_ERR_AMBIGUOUS;
     return later ? STEP_AGAIN : STEP_REFUSED;

@@ -173,6 +173,8 @@ static void load_buckets(struct sf_quota_namespace *ns,
     for (int i = 0; i < SF_CATALOG_DIMENSIONS; i++)
         sf_quota_bucket_init(&ns->buckets[i], ns->budgets[i].refill_units_per_second,
                              ns->budgets[i].burst_units, now_ms);
+    if (SF_MUTANT(ccs_quota_full_start))
+        return;
     for (size_t k = 0; now != NULL && k < now->n_dimensions; k++) {
         const SF_PB(QuotaDimensionState) *dimension = now->dimensions[k];
         enum sf_catalog_dimension i = sf_quota_dimension(dimension->throttled_dimension);
@@ -191,7 +193,7 @@ static bool trusted(const struct sf_catalog *catalog,
                     const struct projected *projected, bool rebuilt)
 {
     if (rebuilt)
-        return false;
+        return SF_MUTANT(ccs_quota_keep_epoch);
     if (object->owner_epoch == catalog->owner_epoch)
         return true; /* nobody else granted since */
     return projected->state != NULL &&

@@ -17,6 +17,15 @@ static void shared_tso_get(struct sf_tso_source *source, struct sf_tso_request *
 
 static const struct sf_tso_source_vtable shared_tso = {.get = shared_tso_get};
 
+/* Every budget of a namespace, see ccs_quota.c. */
+#define BUDGET                                                                                     \
+    {                                                                                              \
+        CCS_QUOTA_RATE, CCS_QUOTA_BURST                                                            \
+    }
+static const struct sf_catalog_quota_class quota_class = {
+    .name = "default", .budgets = {BUDGET, BUDGET, BUDGET, BUDGET}};
+static const struct sf_catalog_policy policy = {.classes = &quota_class, .class_count = 1};
+
 static void life_destroy(struct life *life)
 {
     ccs_gate_destroy(life->gate);
@@ -44,6 +53,7 @@ static void *start_on(struct sim_process *process, struct world *w, struct sf_sq
                                    .keyring = life->keyring,
                                    .attempts = &life->attempts,
                                    .owner_id = sim_process_name(process),
+                                   .policy = &policy,
                                    .lane_shards = 4,
                                    .collection_gc_delay_ms = CCS_GC_DELAY_MS,
                                    .namespace_gc_delay_ms = CCS_GC_DELAY_MS};

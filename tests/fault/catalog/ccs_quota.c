@@ -34,7 +34,8 @@ struct grant {
     unsigned number; /* of the request id */
     unsigned budget;
     uint64_t requested;
-    uint64_t units; /* 0 = not answered yet */
+    uint64_t observed; /* epoch that the request names */
+    uint64_t units;    /* 0 = not answered yet */
     uint64_t epoch;
     int64_t expires_ms;
     int64_t answered_ms;
@@ -45,8 +46,9 @@ struct grant {
 struct version {
     unsigned budget;
     uint64_t epoch;
-    uint64_t units;
-    int64_t at_ms;
+    uint64_t units;     /* level ... */
+    int64_t at_ms;      /* ... at this time, which may lie ahead */
+    int64_t swapped_ms; /* when it was written */
 };
 
 /* A run. */
@@ -81,11 +83,15 @@ static void note_version(struct quota *q, const SF_PB(NamespaceQuotaStateObject)
             if (strcmp(dimension->throttled_dimension, dimensions[budget]) != 0)
                 continue;
             SF_ASSERT(q->version_count < MAX_VERSIONS);
+            sim_trace(q->w->sim, "quota: %s epoch %" PRIu64 ": %" PRIu64 " at %" PRId64,
+                      dimensions[budget], state->quota_epoch, dimension->leaseable_units,
+                      dimension->refilled_at_unix_ms - SIM_EPOCH_UNIX_MS);
             q->versions[q->version_count++] =
                 (struct version){.budget = budget,
                                  .epoch = state->quota_epoch,
                                  .units = dimension->leaseable_units,
-                                 .at_ms = dimension->refilled_at_unix_ms};
+                                 .at_ms = dimension->refilled_at_unix_ms,
+                                 .swapped_ms = state->updated_at_unix_ms};
         }
     }
 }
@@ -114,20 +120,27 @@ static void watch_object(struct sim *sim, void *ctx)
     sf_buf_fini(&body);
 }
 
-/* Units that the swaps into and within an epoch took from a budget. */
+/* Refill within a span, rounded up. */
+static uint64_t refill(int64_t from_ms, int64_t to_ms)
+{
+    return to_ms <= from_ms ? 0 : ((uint64_t)(to_ms - from_ms) * RATE + 999) / 1000;
+}
+
+/* Units that the swaps into and within an epoch took from a budget: the level before a swap, with
+ * what refills until the time that the level after it is of. */
 static uint64_t debited(const struct quota *q, unsigned budget, uint64_t epoch)
 {
-    struct version last = {.units = BURST, .at_ms = INT64_MIN};
+    struct version last = {.units = BURST};
     uint64_t total = 0;
     for (size_t i = 0; i < q->version_count; i++) {
         const struct version *v = &q->versions[i];
         if (v->budget != budget)
             continue;
-        uint64_t level = last.units;
-        if (last.at_ms != INT64_MIN && v->at_ms > last.at_ms)
-            level += (uint64_t)(v->at_ms - last.at_ms) * RATE / 1000 + 1;
+        uint64_t level = last.units + (last.at_ms == 0 ? 0 : refill(last.at_ms, v->swapped_ms));
         if (level > BURST)
             level = BURST;
+        int64_t from_ms = last.at_ms > v->swapped_ms ? last.at_ms : v->swapped_ms;
+        level += refill(from_ms, v->at_ms);
         if (v->epoch == epoch && level > v->units)
             total += level - v->units;
         last = *v;
@@ -206,6 +219,8 @@ static void judge_grant(struct quota *q, struct grant *g, uint64_t requested, ui
     g->epoch = response->lease_epoch;
     g->expires_ms = response->expires_at_unix_ms;
     g->answered_ms = sim_now_ms(q->w->sim);
+    sim_trace(q->w->sim, "client: request %u is granted %" PRIu64 " of %s under epoch %" PRIu64,
+              g->number, g->units, dimensions[g->budget], g->epoch);
     if (g->epoch > q->epoch_seen)
         q->epoch_seen = g->epoch;
     check_span(q, g->budget);
@@ -251,7 +266,7 @@ static enum sf_err call(struct client *c, const char *method, const ProtobufCMes
 }
 
 /* Asks under a grant's id; the last try counts for what was known before it. */
-static enum sf_err acquire(struct holder *h, struct grant *g, uint64_t requested, uint64_t observed)
+static enum sf_err acquire(struct holder *h, struct grant *g, uint64_t requested)
 {
     struct quota *q = h->q;
     char text[2][24];
@@ -264,12 +279,12 @@ static enum sf_err acquire(struct holder *h, struct grant *g, uint64_t requested
     searchfabric__v1__acquire_quota_lease_request__init(&request);
     request.lease = &key;
     request.requested_units = requested;
-    request.observed_quota_epoch = observed;
+    request.observed_quota_epoch = g->observed;
     enum sf_err err = call(&h->client, ACQUIRE, &request.base, &response);
-    bool refusal = err == SF_RATE_LIMITED || (err == SF_VERSION_CONFLICT && observed != 0) ||
+    bool refusal = err == SF_RATE_LIMITED || (err == SF_VERSION_CONFLICT && g->observed != 0) ||
                    (err == SF_IDEMPOTENCY_CONFLICT && requested != g->requested);
     if (err == SF_OK)
-        judge_grant(q, g, requested, observed == 0 ? 0 : seen, floor, (const void *)response);
+        judge_grant(q, g, requested, seen, floor, (const void *)response);
     else if (!refusal)
         sim_violation(q->w->sim, "a lease was refused: %s", sf_err_info(err)->name);
     return err;
@@ -323,14 +338,14 @@ static void step(struct holder *h)
     struct sf_rng *rng = sim_rng(q->w->sim);
     uint64_t lot = sf_rng_below(rng, 100);
     struct grant *g = lot < 45 ? own_grant(h) : NULL;
-    uint64_t observed = sf_rng_below(rng, 3) == 0 ? q->epoch_seen : 0;
     if (g == NULL) {
         g = new_grant(h, (unsigned)sf_rng_below(rng, BUDGETS), 1 + sf_rng_below(rng, BURST / 2));
-        (void)acquire(h, g, g->requested, observed);
+        g->observed = sf_rng_below(rng, 3) == 0 ? q->epoch_seen : 0;
+        (void)acquire(h, g, g->requested);
     } else if (lot < 10 && g->units != 0) {
         give_back(h, g);
     } else {
-        (void)acquire(h, g, g->requested + (lot < 16 ? 1 : 0), observed);
+        (void)acquire(h, g, g->requested + (lot < 16 ? 1 : 0));
     }
 }
 
@@ -377,7 +392,7 @@ static void run_last(struct sim_process *process, void *arg)
     for (unsigned budget = 0; budget < BUDGETS; budget++) {
         struct grant *g = new_grant(h, budget, 1);
         int tries = 0;
-        while (acquire(h, g, 1, 0) != SF_OK) {
+        while (acquire(h, g, 1) != SF_OK) {
             if (++tries > 50)
                 sim_violation(h->q->w->sim, "%s gives nothing any more", dimensions[budget]);
             sim_sleep(process, 500);
