@@ -5,155 +5,22 @@
  * a late swap of the old owner fails; that also finishes what a crash left between block and
  * projection. Promotion to READY runs in one order: zero-row statistics snapshot, block, statistics
  * head, one SQL transaction (OP-41). The head always names a snapshot of the serving lineage, the
- * READY generation of the highest version.
+ * READY generation of the highest version. Whoever moves the head holds the collection's gate.
  */
+#include "catalog/catalog_gate.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_rules.h"
-
-#include <stdlib.h>
+#include "catalog/catalog_statistics.h"
 
 #define STATE_READY SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_READY
 
-/* ---- statistics base ---------------------------------------------------------------------- */
-
-static int by_name(const void *a, const void *b)
-{
-    const SF_PB(FieldStatistics) *const *left = a;
-    const SF_PB(FieldStatistics) *const *right = b;
-    return strcmp((*left)->field_name, (*right)->field_name);
-}
-
-/* The zero-row snapshot of a generation: one empty entry for each declared field. */
-static SF_PB(OptimizerStatisticsSnapshotObject) *
-    zero_snapshot(struct sf_catalog *catalog, const SF_PB(SchemaGenerationBody) * body,
-                  struct sf_arena *arena)
-{
-    SF_PB(OptimizerStatisticsSnapshotObject) *out = sf_arena_alloc(arena, sizeof(*out));
-    SF_PB(CollectionStatistics) *stats = sf_arena_alloc(arena, sizeof(*stats));
-    size_t count = body->definition->n_fields;
-    SF_PB(FieldStatistics) **list = sf_arena_alloc(arena, (count + 1) * sizeof(*list));
-    SF_PB(FieldStatistics) *fields = sf_arena_alloc(arena, (count + 1) * sizeof(*fields));
-    char *attempt_id = sf_arena_alloc(arena, SF_ATTEMPT_ID_BYTES);
-    if (out == NULL || stats == NULL || list == NULL || fields == NULL || attempt_id == NULL)
-        return NULL;
-    searchfabric__v1__optimizer_statistics_snapshot_object__init(out);
-    searchfabric__v1__collection_statistics__init(stats);
-    for (size_t i = 0; i < count; i++) {
-        searchfabric__v1__field_statistics__init(&fields[i]);
-        fields[i].field_name = body->definition->fields[i]->name;
-        list[i] = &fields[i];
-    }
-    qsort(list, count, sizeof(SF_PB(FieldStatistics) *), by_name);
-    sf_attempts_next(catalog->deps.attempts, attempt_id);
-    out->format_version = SF_CATALOG_FORMAT_VERSION;
-    out->attempt_id = attempt_id;
-    out->owner_epoch = catalog->owner_epoch;
-    out->collection = body->collection;
-    out->applied_schema_version = body->schema_version;
-    out->applied_schema_generation_token = body->schema_generation_token;
-    out->stats_commit_ts = 0;
-    out->collected_at_unix_ms = sf_clock_unix_ms(catalog->deps.clock);
-    out->collection_stats = stats;
-    out->field_stats = list;
-    out->n_field_stats = count;
-    return out;
-}
-
-enum sf_err sf_catalog_statistics_base(struct sf_catalog *catalog, struct sf_sched *sched,
-                                       const SF_PB(SchemaGenerationBody) * body,
-                                       struct sf_arena *arena, struct sf_diag *diag,
-                                       SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot)
-{
-    SF_PB(OptimizerStatisticsSnapshotObject) *snapshot = zero_snapshot(catalog, body, arena);
-    if (snapshot == NULL)
-        return sf_diag_set(diag, SF_ERR_LIMIT, "the statistics base is too large");
-    struct sf_catalog_put put = {.cond = SF_PUT_ABSENT};
-    sf_catalog_key_statistics(&put.key, body->collection->namespace_id,
-                              body->collection->collection_id, body->schema_generation_token, 0);
-    sf_catalog_put_encode(&put, &snapshot->base, false, NULL);
-    enum sf_err err = sf_catalog_put_run(catalog, sched, &put, 0);
-    if (err == SF_OK && put.state == SF_CATALOG_PUT_LOST) {
-        ProtobufCMessage *found = NULL; /* immutable: what stands is the base */
-        err = sf_catalog_decode(put.desc, false, sf_buf_view(&put.found), arena, diag, &found);
-        snapshot = (SF_PB(OptimizerStatisticsSnapshotObject) *)found;
-    } else if (err == SF_OK && put.state == SF_CATALOG_PUT_UNSENT) {
-        err = sf_diag_set(diag, SF_ERR_UNAVAILABLE, "the statistics base was not published");
-    }
-    sf_catalog_put_fini(&put);
-    *out_snapshot = snapshot;
-    return err;
-}
-
-static void fill_head(struct sf_catalog *catalog,
-                      const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot,
-                      char attempt_id[SF_ATTEMPT_ID_BYTES],
-                      SF_PB(OptimizerStatisticsHeadObject) * head)
-{
-    searchfabric__v1__optimizer_statistics_head_object__init(head);
-    sf_attempts_next(catalog->deps.attempts, attempt_id);
-    head->format_version = SF_CATALOG_FORMAT_VERSION;
-    head->attempt_id = attempt_id;
-    head->owner_epoch = catalog->owner_epoch;
-    head->collection = snapshot->collection;
-    head->latest_applied_schema_version = snapshot->applied_schema_version;
-    head->latest_applied_schema_generation_token = snapshot->applied_schema_generation_token;
-    head->latest_stats_commit_ts = snapshot->stats_commit_ts;
-    head->latest_collected_at_unix_ms = snapshot->collected_at_unix_ms;
-}
-
-enum sf_err sf_catalog_statistics_point(struct sf_catalog *catalog, struct sf_sched *sched,
-                                        const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot,
-                                        struct sf_arena *arena, struct sf_diag *diag)
-{
-    struct sf_catalog_put put = {0};
-    sf_catalog_key_statistics_head(&put.key, snapshot->collection->namespace_id,
-                                   snapshot->collection->collection_id);
-    enum sf_err err = SF_OK;
-    for (bool stands = false; !stands && err == SF_OK;) {
-        ProtobufCMessage *found = NULL;
-        err = sf_catalog_read(catalog, sched, sf_buf_view(&put.key),
-                              &searchfabric__v1__optimizer_statistics_head_object__descriptor,
-                              false, arena, diag, &found, NULL, &put.match);
-        put.cond = err == SF_ERR_NOT_FOUND ? SF_PUT_ABSENT : SF_PUT_MATCH;
-        if (err == SF_ERR_NOT_FOUND)
-            err = SF_OK;
-        if (err != SF_OK)
-            break;
-        const SF_PB(OptimizerStatisticsHeadObject) *now =
-            (const SF_PB(OptimizerStatisticsHeadObject) *)found;
-        if (now != NULL && now->owner_epoch > catalog->owner_epoch) {
-            err = sf_catalog_depose(catalog, "statistics head", now->owner_epoch);
-            break;
-        }
-        SF_PB(OptimizerStatisticsHeadObject) head;
-        char attempt_id[SF_ATTEMPT_ID_BYTES];
-        fill_head(catalog, snapshot, attempt_id, &head);
-        sf_catalog_put_encode(&put, &head.base, false, NULL);
-        err = sf_catalog_put_run(catalog, sched, &put, 0);
-        if (err == SF_OK && put.state == SF_CATALOG_PUT_UNSENT)
-            err = SF_ERR_UNAVAILABLE;
-        stands = put.state == SF_CATALOG_PUT_STANDS;
-    }
-    sf_catalog_put_fini(&put);
-    if (err != SF_OK && diag->err == SF_OK)
-        sf_diag_set(diag, err, "the statistics head was not moved");
-    return err;
-}
-
 /* ---- rows --------------------------------------------------------------------------------- */
 
-/* What the projection says of a collection's lineage. */
-struct lineage {
-    SF_PB(CollectionRow) * collection;
-    SF_PB(SchemaGenerationRow) * active;
-    SF_PB(SchemaGenerationRow) * ready;
-};
-
-static enum sf_err read_lineage(struct sf_catalog *catalog, uint64_t namespace_id,
-                                uint64_t collection_id, struct sf_arena *arena,
-                                struct sf_diag *diag, struct lineage *out)
+enum sf_err sf_catalog_lineage_read(struct sf_catalog *catalog, uint64_t namespace_id,
+                                    uint64_t collection_id, struct sf_arena *arena,
+                                    struct sf_diag *diag, struct sf_catalog_lineage *out)
 {
-    *out = (struct lineage){0};
+    *out = (struct sf_catalog_lineage){0};
     struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_READ);
     enum sf_err err = sf_sql_begin(conn, diag);
     if (err == SF_OK)
@@ -335,8 +202,8 @@ static enum sf_err serving_snapshot(struct sf_catalog *catalog,
     *out_snapshot = NULL;
     if (serving == NULL)
         return SF_OK;
-    return sf_catalog_statistics_base(catalog, catalog->deps.sched, serving, arena, diag,
-                                      out_snapshot);
+    return sf_catalog_statistics_newest(catalog, catalog->deps.sched, serving, arena, diag,
+                                        out_snapshot);
 }
 
 /* The READY generation that serves when the active one does not. */
@@ -375,8 +242,9 @@ static enum sf_err follow(struct sf_catalog *catalog, const SF_PB(SchemaGenerati
 enum sf_err sf_catalog_adopt(struct sf_catalog *catalog, uint64_t namespace_id,
                              uint64_t collection_id, struct sf_arena *arena, struct sf_diag *diag)
 {
-    struct lineage lineage;
-    enum sf_err err = read_lineage(catalog, namespace_id, collection_id, arena, diag, &lineage);
+    struct sf_catalog_lineage lineage;
+    enum sf_err err =
+        sf_catalog_lineage_read(catalog, namespace_id, collection_id, arena, diag, &lineage);
     if (err != SF_OK || lineage.active == NULL)
         return err;
     const SF_PB(SchemaGenerationBody) *body = lineage.active->body;
@@ -395,17 +263,13 @@ enum sf_err sf_catalog_adopt(struct sf_catalog *catalog, uint64_t namespace_id,
 }
 
 static enum sf_err check_signal(const SF_PB(ReportSchemaConvergenceSignalRequest) * request,
-                                const struct lineage *lineage, struct sf_diag *diag)
+                                const struct sf_catalog_lineage *lineage, struct sf_diag *diag)
 {
     if (lineage->collection == NULL ||
         lineage->collection->lifecycle_state != SF_PBE(COLLECTION_ADMISSION_LIFECYCLE, ACTIVE))
         return sf_diag_set(diag, SF_RESOURCE_NOT_FOUND, "no such active collection");
-    if (lineage->active == NULL) {
-        sf_diag_set(diag, SF_CATALOG_UNAVAILABLE, "the collection has no schema generation yet");
-        sf_diag_detail(diag, "catalog_unavailable_reason", "schema_bootstrap");
-        sf_diag_detail(diag, "schema_bootstrap_state", "no_active_schema_generation");
-        return SF_CATALOG_UNAVAILABLE;
-    }
+    if (lineage->active == NULL)
+        return sf_catalog_bootstrap_refusal(diag);
     const SF_PB(SchemaGenerationBody) *active = lineage->active->body;
     if (request->schema_version != active->schema_version ||
         strcmp(request->schema_generation_token, active->schema_generation_token) != 0)
@@ -414,18 +278,30 @@ static enum sf_err check_signal(const SF_PB(ReportSchemaConvergenceSignalRequest
     return SF_OK;
 }
 
-enum sf_err sf_catalog_signal(struct sf_catalog *catalog,
+enum sf_err sf_catalog_adopt_alone(struct sf_catalog *catalog, uint64_t namespace_id,
+                                   uint64_t collection_id, struct sf_arena *arena,
+                                   struct sf_diag *diag)
+{
+    const struct sf_catalog_gates gates = {.namespace_id = namespace_id,
+                                           .collection_id = collection_id};
+    sf_catalog_gates_acquire(catalog, &gates);
+    enum sf_err err = sf_catalog_adopt(catalog, namespace_id, collection_id, arena, diag);
+    sf_catalog_gates_release(catalog, &gates);
+    return err;
+}
+
+static enum sf_err run_signal(struct sf_catalog *catalog,
                               const SF_PB(ReportSchemaConvergenceSignalRequest) * request,
                               struct sf_arena *arena, struct sf_diag *diag,
                               SF_PB(SchemaSyncState) * *out_state, bool *out_changed)
 {
     uint64_t namespace_id = request->collection->namespace_id;
     uint64_t collection_id = request->collection->collection_id;
-    struct lineage lineage;
+    struct sf_catalog_lineage lineage;
     *out_changed = false;
     enum sf_err err = sf_catalog_adopt(catalog, namespace_id, collection_id, arena, diag);
     if (err == SF_OK)
-        err = read_lineage(catalog, namespace_id, collection_id, arena, diag, &lineage);
+        err = sf_catalog_lineage_read(catalog, namespace_id, collection_id, arena, diag, &lineage);
     if (err == SF_OK)
         err = check_signal(request, &lineage, diag);
     if (err != SF_OK)
@@ -458,5 +334,18 @@ enum sf_err sf_catalog_signal(struct sf_catalog *catalog,
     }
     *out_state = change.state;
     *out_changed = err == SF_OK;
+    return err;
+}
+
+enum sf_err sf_catalog_signal(struct sf_catalog *catalog,
+                              const SF_PB(ReportSchemaConvergenceSignalRequest) * request,
+                              struct sf_arena *arena, struct sf_diag *diag,
+                              SF_PB(SchemaSyncState) * *out_state, bool *out_changed)
+{
+    const struct sf_catalog_gates gates = {.namespace_id = request->collection->namespace_id,
+                                           .collection_id = request->collection->collection_id};
+    sf_catalog_gates_acquire(catalog, &gates);
+    enum sf_err err = run_signal(catalog, request, arena, diag, out_state, out_changed);
+    sf_catalog_gates_release(catalog, &gates);
     return err;
 }

@@ -153,31 +153,6 @@ static bool is_active(const SF_PB(CollectionRow) * row)
     return row != NULL && row->lifecycle_state == SF_PBE(COLLECTION_ADMISSION_LIFECYCLE, ACTIVE);
 }
 
-/* One cycle: takes what is due and runs `each`; an item that cannot be done is due again. */
-typedef enum sf_err (*each_fn)(struct sf_catalog *catalog, const struct sf_catalog_work *work,
-                               struct sf_arena *arena, struct sf_diag *diag);
-
-static enum sf_err run_cycle(struct sf_catalog *catalog, enum sf_catalog_due due, each_fn each,
-                             struct sf_diag *diag, uint64_t *out_done)
-{
-    struct sf_arena *items_arena = sf_arena_new(64 << 10);
-    struct sf_arena *arena = sf_arena_new(SF_CATALOG_ARENA_BYTES);
-    struct sf_catalog_work *items = NULL;
-    size_t count = 0;
-    enum sf_err err = sf_catalog_projectors_take(catalog, due, items_arena, diag, &items, &count);
-    for (size_t i = 0; i < count && err == SF_OK && !sf_catalog_ending(catalog); i++) {
-        sf_arena_reset(arena);
-        err = each(catalog, &items[i], arena, diag);
-        if (err == SF_OK)
-            (*out_done)++;
-    }
-    if (err != SF_OK)
-        sf_catalog_projectors_again(catalog, due);
-    sf_arena_destroy(arena);
-    sf_arena_destroy(items_arena);
-    return err;
-}
-
 /* ---- approx_stats ------------------------------------------------------------------------- */
 
 struct stats_rows {
@@ -238,7 +213,8 @@ enum sf_err sf_catalog_run_stats(struct sf_catalog *catalog, struct sf_sched *sc
                                  struct sf_diag *diag, uint64_t *out_done)
 {
     (void)sched;
-    return run_cycle(catalog, SF_CATALOG_DUE_STATS, project_stats, diag, out_done);
+    return sf_catalog_projectors_cycle(catalog, SF_CATALOG_DUE_STATS, project_stats, diag,
+                                       out_done);
 }
 
 /* ---- index -------------------------------------------------------------------------------- */
@@ -325,7 +301,8 @@ enum sf_err sf_catalog_run_index(struct sf_catalog *catalog, struct sf_sched *sc
                                  struct sf_diag *diag, uint64_t *out_done)
 {
     (void)sched;
-    return run_cycle(catalog, SF_CATALOG_DUE_INDEX, project_index, diag, out_done);
+    return sf_catalog_projectors_cycle(catalog, SF_CATALOG_DUE_INDEX, project_index, diag,
+                                       out_done);
 }
 
 /* ---- namespaces --------------------------------------------------------------------------- */

@@ -21,14 +21,6 @@ static enum sf_err too_large(struct sf_diag *diag)
     return sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large");
 }
 
-static enum sf_err bootstrap(struct sf_diag *diag)
-{
-    sf_diag_set(diag, SF_CATALOG_UNAVAILABLE, "the collection has no schema generation yet");
-    sf_diag_detail(diag, "catalog_unavailable_reason", "schema_bootstrap");
-    sf_diag_detail(diag, "schema_bootstrap_state", "no_active_schema_generation");
-    return SF_CATALOG_UNAVAILABLE;
-}
-
 static bool readable_namespace(const SF_PB(NamespaceRow) * row)
 {
     return row != NULL && row->lifecycle_state != SF_PBE(NAMESPACE_LIFECYCLE_STATE, TOMBSTONED);
@@ -163,7 +155,7 @@ static enum sf_err active_generation(struct load *load, SF_PB(SchemaGenerationRo
     if (!active_collection(row))
         return not_found(load->diag, "active collection");
     if (row->_active_schema_version_case == 0)
-        return bootstrap(load->diag);
+        return sf_catalog_bootstrap_refusal(load->diag);
     err = sf_catalog_sql_generation(load->conn, namespace_id, collection_id,
                                     SF_CATALOG_GENERATION_VERSION, row->active_schema_version, NULL,
                                     load->arena, load->diag, out_row);
@@ -263,7 +255,7 @@ enum sf_err sf_catalog_fact_load(struct sf_catalog *catalog, const struct sf_cat
     enum sf_err err = SF_OK;
     *out_value = NULL;
     if (key->fact == SF_CATALOG_FACT_SYNC || key->fact == SF_CATALOG_FACT_ADMISSION)
-        err = sf_catalog_adopt(catalog, key->namespace_id, key->collection_id, arena, diag);
+        err = sf_catalog_adopt_alone(catalog, key->namespace_id, key->collection_id, arena, diag);
     if (err != SF_OK)
         return err;
     struct load load = {.key = key, .arena = arena, .diag = diag};

@@ -13,13 +13,18 @@
 #include "catalog/catalog_quota.h"
 
 #include "catalog/catalog_checkpoint.h"
+#include "catalog/catalog_tier.h"
+#include "catalog/catalog_rules.h"
+#include "catalog/catalog_statistics.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
-#define PROJECTOR_PERIOD_MS 500
+#define PROJECTOR_PERIOD_MS  500
+#define STATISTICS_PERIOD_MS 5000
+#define RETENTION_PERIOD_MS  60000
 
 /* One row per job; a cycle by hand (`sfctl catalog run-job`) runs the same function. */
 static const struct sf_catalog_job_kind kinds[] = {
@@ -32,6 +37,9 @@ static const struct sf_catalog_job_kind kinds[] = {
     {"tombstone-repair", 300000, false, sf_catalog_tombstone_repair},
     {"quota-sweep", 5000, false, sf_catalog_quota_sweep},
     {"checkpoint", 10000, true, sf_catalog_checkpoint_job},
+    {"lifecycle-windows", PROJECTOR_PERIOD_MS, false, sf_catalog_run_windows},
+    {"statistics", STATISTICS_PERIOD_MS, false, sf_catalog_run_statistics},
+    {"statistics-retention", RETENTION_PERIOD_MS, false, sf_catalog_run_statistics_retention},
 };
 
 struct sf_catalog_job {
@@ -234,8 +242,13 @@ void sf_catalog_job_call(void *self, struct sf_call *call, const ProtobufCMessag
     sf_diag_init(diag);
     struct sf_catalog_job *job =
         find(catalog, ((const SF_PB(RunCatalogJobRequest) *)request)->name);
+    const SF_PB(CollectionRef) *ref = ((const SF_PB(RunCatalogJobRequest) *)request)->collection;
     if (job == NULL)
         sf_diag_bad_field(diag, "name", "unknown", "no such job");
+    if (job != NULL && ref != NULL && sf_catalog_ref_check(ref, diag) != SF_OK)
+        job = NULL;
+    if (job != NULL && ref != NULL)
+        sf_catalog_projectors_wake(catalog, ref->namespace_id, ref->collection_id);
     if (job == NULL || !sf_catalog_enter(catalog, false, diag)) {
         sf_catalog_refuse(call, diag);
         return;

@@ -237,6 +237,7 @@ struct sf_catalog {
     _Atomic uint64_t settled;        /* every slot up to here is settled and shown */
     _Atomic uint64_t read_turn;      /* spreads reads over lanes */
     _Atomic uint64_t recovered;
+    _Atomic int64_t windows_due_unix_ms; /* when time next changes a lifecycle window */
     _Atomic uint64_t open_ms;
     _Atomic bool rebuilt;
     _Atomic uint64_t lowest_segment; /* lowest that counts, of the boundary object */
@@ -255,10 +256,11 @@ struct sf_catalog {
     /* under state_mu */
     pthread_mutex_t state_mu;
     struct sf_catalog_waiter *look_head, *look_tail; /* readings that wait for one look */
-    bool look_running;                               /* a look task is queued and has not begun */
-    uint64_t in_flight;                              /* requests between arrival and answer */
-    bool idle_wanted;                                /* the close waits on `idle` */
-    struct sf_waiter idle;                           /* opened when in_flight became 0 */
+    uint64_t reclaim_after[2]; /* namespace and collection where reclamation goes on */
+    bool look_running;         /* a look task is queued and has not begun */
+    uint64_t in_flight;        /* requests between arrival and answer */
+    bool idle_wanted;          /* the close waits on `idle` */
+    struct sf_waiter idle;     /* opened when in_flight became 0 */
 };
 
 /* catalog_state.c -------------------------------------------------------------------------- */
@@ -645,20 +647,16 @@ enum sf_err sf_catalog_project_name_epoch(struct sf_sql_conn *conn, uint64_t nam
 enum sf_err sf_catalog_adopt(struct sf_catalog *catalog, uint64_t namespace_id,
                              uint64_t collection_id, struct sf_arena *arena, struct sf_diag *diag);
 
-/* Runs one signal; on the collection's lane. */
+/* As sf_catalog_adopt for who does not hold the collection's gate: takes it meanwhile. */
+enum sf_err sf_catalog_adopt_alone(struct sf_catalog *catalog, uint64_t namespace_id,
+                                   uint64_t collection_id, struct sf_arena *arena,
+                                   struct sf_diag *diag);
+
+/* Runs one signal; on the collection's lane, without its gate. */
 enum sf_err sf_catalog_signal(struct sf_catalog *catalog,
                               const SF_PB(ReportSchemaConvergenceSignalRequest) * request,
                               struct sf_arena *arena, struct sf_diag *diag,
                               SF_PB(SchemaSyncState) * *out_state, bool *out_changed);
-
-/* Makes the zero-row statistics base of a generation stand and points the head at it. */
-enum sf_err sf_catalog_statistics_base(struct sf_catalog *catalog, struct sf_sched *sched,
-                                       const SF_PB(SchemaGenerationBody) * body,
-                                       struct sf_arena *arena, struct sf_diag *diag,
-                                       SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot);
-enum sf_err sf_catalog_statistics_point(struct sf_catalog *catalog, struct sf_sched *sched,
-                                        const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot,
-                                        struct sf_arena *arena, struct sf_diag *diag);
 
 /* catalog_read.c --------------------------------------------------------------------------- */
 
@@ -671,11 +669,23 @@ enum sf_catalog_read_kind {
     SF_CATALOG_READ_SYNC,
     SF_CATALOG_READ_BINDING,
     SF_CATALOG_READ_ADMISSION,
-    SF_CATALOG_READ_SIGNAL
+    SF_CATALOG_READ_SIGNAL,
+    SF_CATALOG_READ_CALL /* sf_catalog_call_start */
 };
 /* Answers a read, from memory if possible, or starts it: takes `call`. */
 void sf_catalog_read_start(struct sf_catalog *catalog, enum sf_catalog_read_kind kind,
                            struct sf_call *call, const ProtobufCMessage *request);
+
+/* What a call does on its lane: answers it and returns SF_OK, or says in the call's diag why not.
+ */
+typedef enum sf_err (*sf_catalog_call_fn)(struct sf_catalog *catalog, struct sf_call *call,
+                                          const ProtobufCMessage *request);
+
+/* Runs `run` on the lane of `ref`'s collection (NULL = any lane): takes `call`. `mutation`: refused
+ * while mutations are. */
+void sf_catalog_call_start(struct sf_catalog *catalog, struct sf_call *call,
+                           const ProtobufCMessage *request, const SF_PB(CollectionRef) * ref,
+                           bool mutation, sf_catalog_call_fn run);
 
 /* catalog_page.c --------------------------------------------------------------------------- */
 

@@ -164,6 +164,7 @@ enum sf_err sf_catalog_projectors_rebuilt(struct sf_catalog *catalog, struct sf_
     if (err != SF_OK)
         return err;
     return sf_sql_exec(conn,
+                       "UPDATE collections SET approx_stats_json = NULL, index_json = NULL;"
                        "UPDATE namespaces SET approx_stats_json = NULL, index_json = NULL"
                        " WHERE EXISTS (SELECT 1 FROM collections c"
                        " WHERE c.namespace_id = namespaces.namespace_id"
@@ -488,4 +489,26 @@ enum sf_err sf_catalog_projectors_refused(struct sf_catalog *catalog,
            SF_KV_STR("reason", diag->message));
     sf_diag_init(diag);
     return sf_catalog_projectors_defer(catalog, work, diag);
+}
+
+enum sf_err sf_catalog_projectors_cycle(struct sf_catalog *catalog, enum sf_catalog_due due,
+                                        sf_catalog_each_fn each, struct sf_diag *diag,
+                                        uint64_t *out_done)
+{
+    struct sf_arena *items_arena = sf_arena_new(64 << 10);
+    struct sf_arena *arena = sf_arena_new(SF_CATALOG_ARENA_BYTES);
+    struct sf_catalog_work *items = NULL;
+    size_t count = 0;
+    enum sf_err err = sf_catalog_projectors_take(catalog, due, items_arena, diag, &items, &count);
+    for (size_t i = 0; i < count && err == SF_OK && !sf_catalog_ending(catalog); i++) {
+        sf_arena_reset(arena);
+        err = each(catalog, &items[i], arena, diag);
+        if (err == SF_OK)
+            (*out_done)++;
+    }
+    if (err != SF_OK)
+        sf_catalog_projectors_again(catalog, due);
+    sf_arena_destroy(arena);
+    sf_arena_destroy(items_arena);
+    return err;
 }

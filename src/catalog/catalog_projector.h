@@ -96,6 +96,14 @@ enum sf_err sf_catalog_projectors_refused(struct sf_catalog *catalog,
                                           const struct sf_catalog_work *work, const char *job,
                                           struct sf_diag *diag);
 
+/* One cycle: takes what is due and runs `each` on it. What fails stays due and ends the cycle. */
+typedef enum sf_err (*sf_catalog_each_fn)(struct sf_catalog *catalog,
+                                          const struct sf_catalog_work *work,
+                                          struct sf_arena *arena, struct sf_diag *diag);
+enum sf_err sf_catalog_projectors_cycle(struct sf_catalog *catalog, enum sf_catalog_due due,
+                                        sf_catalog_each_fn each, struct sf_diag *diag,
+                                        uint64_t *out_done);
+
 /* The work failed and stays due. */
 void sf_catalog_projectors_again(struct sf_catalog *catalog, enum sf_catalog_due due);
 

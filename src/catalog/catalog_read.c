@@ -278,6 +278,8 @@ static void task_run(struct sf_task *task)
     sf_diag_init(diag);
     if (reading->kind == SF_CATALOG_READ_SIGNAL)
         err = run_signal(reading);
+    else if (reading->kind == SF_CATALOG_READ_CALL)
+        err = reading->run(reading->catalog, reading->call, reading->request);
     else
         err = sf_catalog_list_run(reading->catalog, reading->kind, reading->call, reading->request);
     if (err == SF_OK)
@@ -295,6 +297,8 @@ static void queue_task(const struct sf_catalog_reading *from)
         const SF_PB(CollectionRef) *ref =
             ((const SF_PB(ReportSchemaConvergenceSignalRequest) *)reading->request)->collection;
         lane = sf_catalog_collection_lane(ref->namespace_id, ref->collection_id);
+    } else if (reading->collection_id != 0) {
+        lane = sf_catalog_collection_lane(reading->namespace_id, reading->collection_id);
     }
     enum sf_err err = submit(reading, lane, task_run, &diag);
     if (err != SF_OK)
@@ -320,4 +324,25 @@ void sf_catalog_read_start(struct sf_catalog *catalog, enum sf_catalog_read_kind
         wait_for_look(keep(&reading));
     else
         serve(&reading);
+}
+
+void sf_catalog_call_start(struct sf_catalog *catalog, struct sf_call *call,
+                           const ProtobufCMessage *request, const SF_PB(CollectionRef) * ref,
+                           bool mutation, sf_catalog_call_fn run)
+{
+    struct sf_diag *diag = sf_call_diag(call);
+    if (!sf_catalog_enter(catalog, mutation, diag)) {
+        sf_catalog_refuse(call, diag);
+        return;
+    }
+    struct sf_catalog_reading reading = {.catalog = catalog,
+                                         .kind = SF_CATALOG_READ_CALL,
+                                         .call = call,
+                                         .request = request,
+                                         .run = run};
+    if (ref != NULL) {
+        reading.namespace_id = ref->namespace_id;
+        reading.collection_id = ref->collection_id;
+    }
+    queue_task(&reading);
 }

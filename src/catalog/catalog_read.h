@@ -28,6 +28,7 @@ struct sf_catalog_reading {
     struct sf_view name;              /* of the request; empty = by id */
     uint64_t revision;                /* BINDING: what it read; UNBOUND: what the name is under */
     struct sf_catalog_flight *flight; /* that it leads */
+    sf_catalog_call_fn run;           /* CALL: what it does */
 };
 
 /* Reads what the request says; false for kinds that are answered from no fact. */

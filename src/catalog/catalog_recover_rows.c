@@ -6,6 +6,7 @@
  * family is one entry of the table.
  */
 #include "catalog/catalog_recover.h"
+#include "catalog/catalog_statistics.h"
 
 #include "catalog/catalog_quota.h"
 

@@ -488,3 +488,21 @@ SF_PB(CollectionRow) * sf_catalog_collection_row(const SF_PB(CollectionDescripto
     row->updated_at_unix_ms = object->updated_at_unix_ms;
     return row;
 }
+
+/* ---- refusals of reads that need a schema -------------------------------------------------- */
+
+enum sf_err sf_catalog_bootstrap_refusal(struct sf_diag *diag)
+{
+    sf_diag_set(diag, SF_CATALOG_UNAVAILABLE, "the collection has no schema generation yet");
+    sf_diag_detail(diag, "catalog_unavailable_reason", "schema_bootstrap");
+    sf_diag_detail(diag, "schema_bootstrap_state", "no_active_schema_generation");
+    return SF_CATALOG_UNAVAILABLE;
+}
+
+enum sf_err sf_catalog_convergence_refusal(struct sf_diag *diag)
+{
+    sf_diag_set(diag, SF_CATALOG_UNAVAILABLE, "no schema generation is ready to serve");
+    sf_diag_detail(diag, "catalog_unavailable_reason", "schema_convergence");
+    sf_diag_detail(diag, "schema_convergence_state", "no_ready_serving_generation");
+    return SF_CATALOG_UNAVAILABLE;
+}

@@ -40,6 +40,11 @@ SF_PB(CollectionTruthMode) sf_catalog_mode_default(SF_PB(ClientKind) kind);
 enum sf_err sf_catalog_lifecycle_conflict(struct sf_diag *diag, const char *scope,
                                           const char *state, const char *message);
 
+/* SF_CATALOG_UNAVAILABLE without a schema generation, without a READY one; canonical details (note
+ * section 7, OP-04). */
+enum sf_err sf_catalog_bootstrap_refusal(struct sf_diag *diag);
+enum sf_err sf_catalog_convergence_refusal(struct sf_diag *diag);
+
 /* "active", "quiescing", "tombstoned". */
 const char *sf_catalog_lifecycle_text(SF_PB(NamespaceLifecycleState) state);
 

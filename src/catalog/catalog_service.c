@@ -10,6 +10,7 @@
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_lifecycle.h"
+#include "catalog/catalog_on_serving.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -231,6 +232,8 @@ static const struct sf_method public_methods[] = {
            get_sync),
     METHOD("DropCollection", drop_collection_request, drop_collection_success_response,
            drop_collection),
+    METHOD("GetCollectionStatistics", get_collection_statistics_request,
+           get_collection_statistics_response, sf_catalog_on_get_statistics),
 };
 
 static const struct sf_method private_methods[] = {
@@ -250,6 +253,18 @@ static const struct sf_method private_methods[] = {
            sf_catalog_quota_return),
     METHOD("ReportIngestPressure", report_ingest_pressure_request, report_ingest_pressure_response,
            sf_catalog_quota_pressure),
+    METHOD("ReportIndexBacklog", report_index_backlog_request, report_index_backlog_response,
+           sf_catalog_on_report_backlog),
+    METHOD("ReportServingObservation", report_serving_observation_request,
+           report_serving_observation_response, sf_catalog_on_report_observation),
+    METHOD("ResolveServingGeneration", resolve_serving_generation_request,
+           resolve_serving_generation_response, sf_catalog_on_resolve_serving),
+    METHOD("ClaimLifecycleTransitions", claim_lifecycle_transitions_request,
+           claim_lifecycle_transitions_response, sf_catalog_on_claim_transitions),
+    METHOD("ReportLifecycleTransitionFailed", report_lifecycle_transition_failed_request,
+           report_lifecycle_transition_failed_response, sf_catalog_on_report_transition_failed),
+    METHOD("ListReclaimableWindows", list_reclaimable_windows_request,
+           list_reclaimable_windows_response, sf_catalog_on_list_reclaimable),
 };
 
 static const struct sf_method operations_methods[] = {
@@ -264,6 +279,10 @@ static const struct sf_method operations_methods[] = {
     METHOD("RunCatalogJob", run_catalog_job_request, run_catalog_job_response, sf_catalog_job_call),
     METHOD("ShowLineage", show_lineage_request, show_lineage_response, sf_catalog_lineage_call),
     METHOD("ShowQuota", show_quota_request, show_quota_response, sf_catalog_quota_show),
+    METHOD("ShowStatistics", show_statistics_request, show_statistics_response,
+           sf_catalog_on_show_statistics),
+    METHOD("ShowLifecycleWindows", show_lifecycle_windows_request, show_lifecycle_windows_response,
+           sf_catalog_on_show_windows),
 };
 
 void sf_catalog_services(struct sf_catalog *catalog,
