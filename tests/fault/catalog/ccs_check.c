@@ -118,12 +118,13 @@ void check_dump_rows(struct sf_sql *sql, struct sf_buf *out)
                " CAST(dropped_at_unix_ms AS TEXT), CAST(gc_after_unix_ms AS TEXT),"
                " CAST(manifest_head_version AS TEXT), options_json, encryption_json,"
                " CAST(created_at_unix_ms AS TEXT), CAST(updated_at_unix_ms AS TEXT)"
-               " FROM collections ORDER BY collection_id",
+               " FROM collections ORDER BY namespace_id, collection_id",
                15, out);
     dump_query(conn,
                "SELECT CAST(schema_version AS TEXT), schema_generation_token,"
                " schema_definition_json, CAST(applied_commit_ts AS TEXT), sync_state,"
-               " CAST(updated_at_unix_ms AS TEXT) FROM schema_generations ORDER BY schema_version",
+               " CAST(updated_at_unix_ms AS TEXT) FROM schema_generations"
+               " ORDER BY namespace_id, collection_id, schema_version",
                6, out);
     dump_query(conn,
                "SELECT command_identity, business_lookup_key, terminal_state,"
@@ -132,7 +133,8 @@ void check_dump_rows(struct sf_sql *sql, struct sf_buf *out)
                5, out);
     dump_query(conn,
                "SELECT latest_applied_schema_generation_token,"
-               " CAST(latest_collected_at_unix_ms AS TEXT) FROM collection_statistics_heads",
+               " CAST(latest_collected_at_unix_ms AS TEXT) FROM collection_statistics_heads"
+               " ORDER BY namespace_id, collection_id",
                2, out);
     sf_sql_release(conn);
 }

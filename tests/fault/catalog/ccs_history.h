@@ -232,7 +232,7 @@ void operate_retention(struct client *c, bool until_done);
 void judge_calls(struct history *h);
 
 /* ccs_epochs.c: the epochs that a projection shows are the model's. After model_run. */
-void check_epochs(const struct history *h, struct sf_sql *sql, bool rebuilt);
+void check_epochs(const struct history *h, struct sf_sql *sql);
 
 /* ccs_binding.c: judges binding revisions. */
 void judge_bindings(struct history *h);

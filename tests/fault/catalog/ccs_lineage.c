@@ -245,8 +245,8 @@ static void finish(struct world *w, struct sim_process *clients)
     check_dump_rows(w->rebuilt, &after);
     history_collect(h);
     model_run(h);
-    check_epochs(h, w->sql, w->lost);
-    check_epochs(h, w->rebuilt, true);
+    check_epochs(h, w->sql);
+    check_epochs(h, w->rebuilt);
     judge_calls(h);
     judge_bindings(h);
     compare_surveys(h);

@@ -45,7 +45,6 @@ struct world {
     struct sim *sim;
     struct sf_sql *sql;         /* the shared projection */
     struct sf_sql *rebuilt;     /* of the node that rebuilds */
-    bool lost;                  /* the shared projection was rebuilt, too */
     unsigned checkpoints;       /* cut so far, as far as anybody said */
     bool aged;                  /* records may have been removed by age */
     struct sim_service service; /* of the contenders */

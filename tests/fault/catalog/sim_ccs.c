@@ -127,7 +127,6 @@ void lose_projection(struct world *w, const char *sql)
     enum sf_err err = sf_sql_exec(conn, sql, &diag);
     SF_ASSERT(err == SF_OK);
     sf_sql_release(conn);
-    w->lost = true;
     sim_trace(w->sim, "projection lost: %s", sql);
 }
 
