@@ -55,6 +55,7 @@ struct sf_cli_command {
 int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_collection(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_schema(struct sf_cli *cli, int argc, char **argv);
+int sf_cli_catalog(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv);
 /* `alloc restore-mark` (verify false) and `alloc verify`. */
 int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv);
@@ -133,6 +134,18 @@ Searchfabric__V1__CollectionRef *sf_cli_collection_ref(struct sf_cli *cli,
  * descriptor lives in the arena. */
 SF_MUST_USE int sf_cli_get_namespace(struct sf_cli *cli, const char *name,
                                      const Searchfabric__V1__NamespaceDescriptor **out_descriptor);
+
+/* Lifecycle actions (cmd_lineage.c): each prints its result and returns an exit code. A namespace
+ * is named, or given by its id in digits; what is tombstoned is found too. `token` NULL:
+ * unconditional.
+ */
+int sf_cli_namespace_show(struct sf_cli *cli, const char *name_or_id);
+int sf_cli_namespace_transition(struct sf_cli *cli, const char *name_or_id, const char *state);
+int sf_cli_collection_show(struct sf_cli *cli, const char *path);
+int sf_cli_collection_drop(struct sf_cli *cli, const char *path, const char *token);
+
+/* Id of a namespace, tombstoned ones included. */
+SF_MUST_USE int sf_cli_namespace_id(struct sf_cli *cli, const char *name_or_id, uint64_t *out_id);
 
 /* Splits "NAMESPACE/COLLECTION", resolves the namespace and fills the binding (strings in the
  * arena). SF_CLI_USAGE when malformed. */

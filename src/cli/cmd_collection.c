@@ -1,4 +1,4 @@
-/* `sfctl collection create|get|list`. */
+/* `sfctl collection create|get|list|show|drop`. */
 #include "cli/cli_priv.h"
 
 #include <inttypes.h>
@@ -97,10 +97,13 @@ static int list(struct sf_cli *cli, const char *namespace_name, const char *pref
 struct collection_args {
     const char *words[2]; /* action, path */
     const char *prefix;   /* --prefix */
+    const char *fence;    /* --fence, NULL = unconditional */
 };
 
 static const struct argp_option options[] = {
-    {"prefix", 'p', "TEXT", 0, "list: only names that start with TEXT", 0}, {0}};
+    {"prefix", 'p', "TEXT", 0, "list: only names that start with TEXT", 0},
+    {"fence", 'f', "TOKEN", 0, "drop: only while TOKEN names the active schema generation", 0},
+    {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -109,6 +112,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'p':
         args->prefix = arg;
+        return 0;
+    case 'f':
+        args->fence = arg;
         return 0;
     case ARGP_KEY_ARG:
         return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
@@ -122,11 +128,14 @@ int sf_cli_collection(struct sf_cli *cli, int argc, char **argv)
     static const struct argp argp = {
         options,
         parse,
-        "create NAMESPACE/NAME\nget NAMESPACE/NAME\nlist NAMESPACE",
-        "Creates, reads and lists collections. A new collection takes rows once it has "
+        "create NAMESPACE/NAME\nget NAMESPACE/NAME\nlist NAMESPACE\nshow NAMESPACE/NAME\n"
+        "drop NAMESPACE/NAME",
+        "Creates, reads, lists and drops collections. A new collection takes rows once it has "
         "a schema (sfctl schema create). Creating one that exists changes nothing and shows it.\v"
         "COMPLETENESS is that of the descriptor: 'publishing' while a fact of it is not known "
-        "yet; it says nothing about whether the collection takes rows (sfctl schema list does).",
+        "yet; it says nothing about whether the collection takes rows (sfctl schema list does). "
+        "A dropped collection is gone at once; its name is free after the configured delay. show "
+        "tells the private state, also of a dropped collection.",
         NULL,
         NULL,
         NULL};
@@ -142,5 +151,9 @@ int sf_cli_collection(struct sf_cli *cli, int argc, char **argv)
         return create(cli, path);
     if (path != NULL && strcmp(action, "get") == 0)
         return get(cli, path);
-    return sf_cli_usage("collection wants create NS/NAME, get NS/NAME or list NS");
+    if (path != NULL && strcmp(action, "show") == 0)
+        return sf_cli_collection_show(cli, path);
+    if (path != NULL && strcmp(action, "drop") == 0)
+        return sf_cli_collection_drop(cli, path, args.fence);
+    return sf_cli_usage("collection wants create, get, show or drop NS/NAME, or list NS");
 }

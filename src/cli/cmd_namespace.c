@@ -1,4 +1,4 @@
-/* `sfctl namespace create|get|list`. */
+/* `sfctl namespace create|get|list|show|transition`. */
 #include "cli/cli_priv.h"
 
 #include <inttypes.h>
@@ -104,7 +104,7 @@ static int list(struct sf_cli *cli, const char *prefix)
 
 /* What the command line said. */
 struct namespace_args {
-    const char *words[2]; /* action, name */
+    const char *words[3]; /* action, name, state */
     const char *prefix;   /* --prefix */
 };
 
@@ -131,9 +131,14 @@ int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv)
     static const struct argp argp = {
         options,
         parse,
-        "create NAME\nget NAME\nlist",
+        "create NAME\nget NAME\nlist\nshow NAME|ID\ntransition NAME|ID STATE",
         "Creates, reads and lists namespaces. A namespace holds collections; its name is "
-        "1 to 128 characters in NFC. Creating one that exists changes nothing and shows it.",
+        "1 to 128 characters in NFC. Creating one that exists changes nothing and shows it.\v"
+        "ID is the id in digits. STATE is active, quiescing (takes no new collections) or "
+        "tombstoned (hidden for ever, "
+        "once "
+        "it has no active collection; its name is free after the configured delay). show tells the "
+        "private state, also of a tombstoned namespace.",
         NULL,
         NULL,
         NULL};
@@ -143,11 +148,18 @@ int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv)
         return SF_CLI_USAGE;
     const char *action = args.words[0] == NULL ? "" : args.words[0];
     const char *name = args.words[1];
-    if (strcmp(action, "list") == 0 && name == NULL)
+    if (strcmp(action, "transition") == 0 && args.words[2] != NULL)
+        return sf_cli_namespace_transition(cli, name, args.words[2]);
+    if (args.words[2] != NULL)
+        name = NULL; /* no other action has a third word */
+    if (strcmp(action, "show") == 0 && name != NULL)
+        return sf_cli_namespace_show(cli, name);
+    if (strcmp(action, "list") == 0 && args.words[1] == NULL)
         return list(cli, args.prefix);
     if (strcmp(action, "create") == 0 && name != NULL)
         return create(cli, name);
     if (strcmp(action, "get") == 0 && name != NULL)
         return get(cli, name);
-    return sf_cli_usage("namespace wants create NAME, get NAME or list");
+    return sf_cli_usage("namespace wants create NAME, get NAME, list, show NAME or transition NAME "
+                        "active|quiescing|tombstoned");
 }

@@ -19,9 +19,10 @@ const char *argp_program_version = "sfctl 0.1.0";
 
 static const struct sf_cli_command commands[] = {
     {"status", "what the server runs and how far it is", sf_cli_status},
-    {"namespace", "create, get or list namespaces", sf_cli_namespace},
-    {"collection", "create, get or list collections", sf_cli_collection},
+    {"namespace", "create, get, list, show namespaces; change their lifecycle", sf_cli_namespace},
+    {"collection", "create, get, list, show or drop collections", sf_cli_collection},
     {"schema", "create, get or list schemas; report one as ready", sf_cli_schema},
+    {"catalog", "background work of the catalog", sf_cli_catalog},
     {"load", "load a file of documents through the Elasticsearch port", sf_cli_load},
     {"rows", "list the visible rows of a collection", sf_cli_rows},
     {"alloc", "allocate document ids; repair after a restore", sf_cli_alloc},

@@ -35,8 +35,9 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
 
 static void count_request(struct es_http *r)
 {
-    static const char *const ops[] = {"root",       "index_exists", "index_get",  "index_create",
-                                      "doc_create", "bulk",         "not_served", "unknown"};
+    static const char *const ops[] = {"root",         "index_exists", "index_get",
+                                      "index_create", "index_delete", "doc_create",
+                                      "bulk",         "not_served",   "unknown"};
     struct sf_es *es = r->es;
     char status[8];
 

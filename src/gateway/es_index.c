@@ -372,6 +372,32 @@ enum sf_err es_index_create(struct sf_es *es, struct es_request *request, struct
     return err;
 }
 
+enum sf_err es_index_delete(struct sf_es *es, struct es_request *request, struct sf_view name,
+                            struct sf_diag *diag)
+{
+    Searchfabric__V1__DropCollectionRequest drop = SEARCHFABRIC__V1__DROP_COLLECTION_REQUEST__INIT;
+    Searchfabric__V1__CollectionRef ref = SEARCHFABRIC__V1__COLLECTION_REF__INIT;
+    Searchfabric__V1__RequestMeta meta;
+    struct es_binding *binding = NULL;
+    char key[SF_SHA256_HEX_BYTES];
+    const ProtobufCMessage *message;
+
+    enum sf_err err = es_index_resolve(es, request, name, diag, &binding);
+    if (err != SF_OK)
+        return err;
+    SF_ASSERT(binding != NULL);
+    ref.namespace_id = binding->namespace_id;
+    ref.collection_id = binding->collection_id;
+    cache_drop(es, name, binding);
+    es_binding_release(binding);
+    es_key(request, "drop", name, 0, 0, key);
+    es_meta(es, &meta, key);
+    drop.meta = &meta;
+    drop.collection = &ref;
+    return es_call(es->options.catalog, CATALOG "DropCollection", &drop.base, request->arena, diag,
+                   &message);
+}
+
 enum sf_err es_index_describe(struct sf_es *es, struct es_request *request, struct sf_view name,
                               struct sf_diag *diag, struct sf_buf *out)
 {

@@ -129,6 +129,10 @@ enum sf_err es_index_create(struct sf_es *es, struct es_request *request, struct
                             Searchfabric__V1__CollectionSchemaDefinition *definition,
                             struct sf_diag *diag);
 
+/* Drops the collection of index `name`. SF_RESOURCE_NOT_FOUND: there is none. */
+enum sf_err es_index_delete(struct sf_es *es, struct es_request *request, struct sf_view name,
+                            struct sf_diag *diag);
+
 /* Appends the answer of GET /{index}. */
 enum sf_err es_index_describe(struct sf_es *es, struct es_request *request, struct sf_view name,
                               struct sf_diag *diag, struct sf_buf *out);

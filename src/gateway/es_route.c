@@ -184,7 +184,7 @@ static bool route_index(const char *method, struct sf_view path, struct sf_arena
     else if (strcmp(method, "PUT") == 0)
         route->op = SF_ES_OP_INDEX_CREATE;
     else if (strcmp(method, "DELETE") == 0)
-        return not_served(route, arena, method, path, "deleting an index");
+        route->op = SF_ES_OP_INDEX_DELETE;
     else
         return no_handler(route, arena, method, path);
     return true;

@@ -11,6 +11,7 @@ enum sf_es_op {
     SF_ES_OP_INDEX_EXISTS, /* HEAD /{index} */
     SF_ES_OP_INDEX_GET,    /* GET /{index} */
     SF_ES_OP_INDEX_CREATE, /* PUT /{index} */
+    SF_ES_OP_INDEX_DELETE, /* DELETE /{index} */
     SF_ES_OP_DOC_CREATE,   /* POST /{index}/_doc; /{index}/_create/{id} */
     SF_ES_OP_BULK,         /* POST, PUT /_bulk, /{index}/_bulk */
     SF_ES_OP_NOT_SERVED,   /* known to Elasticsearch, not served here; `error` says so */

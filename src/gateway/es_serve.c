@@ -136,6 +136,25 @@ static void handle_index_create(struct es_http *r, struct sf_view index, struct 
     }
 }
 
+static void handle_index_delete(struct es_http *r, struct sf_view index)
+{
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    if (memchr(index.ptr, '*', index.len) != NULL || memchr(index.ptr, ',', index.len) != NULL) {
+        const struct sf_es_error error = {400, "illegal_argument_exception",
+                                          "Wildcard expressions or all indices are not allowed"};
+        answer_error(r, &error, index);
+        return;
+    }
+    if (es_index_delete(r->es, &r->request, index, &diag) != SF_OK) {
+        answer_diag(r, &diag, index);
+        return;
+    }
+    r->status = 200;
+    sf_buf_append_str(&r->out, "{\"acknowledged\":true}");
+}
+
 static void count_documents(struct sf_es *es, const struct sf_es_result *results, size_t count)
 {
     size_t created = 0;
@@ -414,6 +433,9 @@ static void dispatch(struct es_http *r, const struct sf_es_route *route)
         break;
     case SF_ES_OP_INDEX_CREATE:
         handle_index_create(r, route->index, body);
+        break;
+    case SF_ES_OP_INDEX_DELETE:
+        handle_index_delete(r, route->index);
         break;
     case SF_ES_OP_DOC_CREATE:
         handle_doc(r, route, body);

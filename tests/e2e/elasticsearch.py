@@ -417,6 +417,21 @@ def test_media_types():
     assert request("GET", "/", headers={"Accept": "text/html"}).status == 406
 
 
+def test_delete_index():
+    index = new_index()
+    assert request("POST", f"/{index}/_doc", b'{"a":1}').status == 201
+    for pattern in (f"{index[:4]}*", "*", f"{index},{index}"):
+        error(request("DELETE", f"/{pattern}"), 400, "illegal_argument_exception", "not allowed")
+    gone = request("DELETE", f"/{index}", headers={"Idempotency-Key": fresh("d")})
+    assert gone.status == 200 and gone.body == {"acknowledged": True}
+    assert request("HEAD", f"/{index}").status == 404
+    error(request("GET", f"/{index}"), 404, "index_not_found_exception")
+    error(request("POST", f"/{index}/_doc", b'{"a":2}'), 404, "index_not_found_exception")
+    error(request("DELETE", f"/{index}"), 404, "index_not_found_exception")
+    error(request("PUT", f"/{index}"), 409)  # its name is reserved
+    error(request("DELETE", f"/{fresh('none')}"), 404, "index_not_found_exception")
+
+
 def test_what_is_not_served():
     index = new_index()
     before = allocations()
@@ -432,7 +447,6 @@ def test_what_is_not_served():
         assert "not served" in cause["reason"]
     for path in ("/_cat/indices", "/_cluster/health", "/_search", "/_msearch", "/_nodes", "/_mget", "/_aliases"):
         error(request("GET", path), 501, "unsupported_operation_exception", "not served")
-    error(request("DELETE", f"/{index}"), 501, "unsupported_operation_exception")
     for method, path in (("GET", "/_nothing"), ("PATCH", f"/{index}"), ("PUT", f"/{index}/_doc"), ("GET", "/_bulk"),
                          ("POST", f"/{index}/_doc/1/2/3"), ("POST", f"/{index}/_nothing")):
         answer = request(method, path, b"{}" if method != "GET" else None)

@@ -24,7 +24,7 @@ static void test_routes(void **state)
         {"HEAD", "/books", false, SF_ES_OP_INDEX_EXISTS, "books", NULL, 0},
         {"GET", "/books", false, SF_ES_OP_INDEX_GET, "books", NULL, 0},
         {"PUT", "/books/", false, SF_ES_OP_INDEX_CREATE, "books", NULL, 0},
-        {"DELETE", "/books", false, SF_ES_OP_NOT_SERVED, "books", NULL, 501},
+        {"DELETE", "/books", false, SF_ES_OP_INDEX_DELETE, "books", NULL, 0},
         {"PATCH", "/books", false, SF_ES_OP_UNKNOWN, "books", NULL, 400},
         {"POST", "/books/_doc", false, SF_ES_OP_DOC_CREATE, "books", NULL, 0},
         {"PUT", "/books/_doc", false, SF_ES_OP_UNKNOWN, "books", NULL, 400},
