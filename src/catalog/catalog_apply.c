@@ -11,6 +11,7 @@
  * The lane's next command runs when this one is answered or given up with everything settled.
  */
 #include "catalog/catalog_gate.h"
+#include "catalog/catalog_retention.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -285,7 +286,8 @@ static enum sf_err settle_miss(struct sf_catalog_command *command)
         sf_catalog_depose(catalog, "outcome", outcome->owner_epoch);
         return sf_diag_set(&command->diag, SF_ERR_DEPOSED, "a newer owner settled the command");
     }
-    if (outcome->abort != NULL) {
+    /* one below the boundary without a row answers nothing and is replaced like an elder marker */
+    if (outcome->abort != NULL || sf_catalog_record_expired(catalog, outcome)) {
         command->plan.outcome_cond = SF_PUT_MATCH;
         command->plan.outcome_match = etag;
         command->plan.marker_slot =
@@ -294,6 +296,29 @@ static enum sf_err settle_miss(struct sf_catalog_command *command)
     }
     command->rows.replay = outcome;
     return SF_MUTANT(ccs_not_covered) ? SF_OK : show_late(command, outcome);
+}
+
+/* A business pointer to what retention removed, or stopped removing half-way: gone, or going. */
+static enum sf_err settle_expired(struct sf_catalog_command *command,
+                                  const SF_PB(CommandOutcomeObject) * named)
+{
+    struct sf_catalog *catalog = command->catalog;
+    struct sf_buf key = {0};
+    ProtobufCMessage *again = NULL;
+    enum sf_err err = SF_OK;
+    sf_catalog_key_business(&key, command->ops->kind_name, command->business_key);
+    if (named != NULL) {
+        err = sf_store_remove_wait(catalog->deps.store, catalog->deps.sched, sf_buf_view(&key));
+    } else {
+        err = sf_catalog_read(catalog, catalog->deps.sched, sf_buf_view(&key),
+                              &searchfabric__v1__replay_pointer_object__descriptor, false,
+                              command->scratch, &command->diag, &again, NULL, NULL);
+        if (err == SF_OK)
+            err = sf_diag_set(&command->diag, SF_ERR_CORRUPT, "a replay pointer names no record");
+        err = err == SF_ERR_NOT_FOUND ? SF_OK : err;
+    }
+    sf_buf_fini(&key);
+    return err;
 }
 
 /* A business key without a row is settled by its pointer. */
@@ -320,8 +345,10 @@ static enum sf_err settle_business(struct sf_catalog_command *command, bool *out
                           &searchfabric__v1__command_outcome_object__descriptor, false,
                           command->scratch, &command->diag, &message, NULL, NULL);
     sf_buf_fini(&outcome_key);
-    if (err == SF_ERR_NOT_FOUND)
-        return sf_diag_set(&command->diag, SF_ERR_CORRUPT, "a replay pointer names no record");
+    const SF_PB(CommandOutcomeObject) *named =
+        err == SF_OK ? (const SF_PB(CommandOutcomeObject) *)message : NULL;
+    if (err == SF_ERR_NOT_FOUND || (named != NULL && sf_catalog_record_expired(catalog, named)))
+        return settle_expired(command, named);
     if (err == SF_OK)
         err = show_late(command, (const SF_PB(CommandOutcomeObject) *)message);
     *out_again = err == SF_OK;
@@ -437,6 +464,8 @@ static bool queue(struct sf_catalog_command *command, enum sf_catalog_lane lane)
 static void finish_command(struct sf_catalog_command *command)
 {
     struct sf_catalog *catalog = command->catalog;
+    if (command->claimed)
+        sf_catalog_unclaim_command(catalog, command->command_identity);
     command_destroy(command);
     sf_catalog_leave(catalog);
 }
@@ -445,6 +474,13 @@ static void command_run(struct sf_task *task)
 {
     struct sf_catalog_command *command = SF_CONTAINER_OF(task, struct sf_catalog_command, task);
     enum step step = STEP_AGAIN;
+    command->claimed =
+        command->claimed || sf_catalog_claim_command(command->catalog, command->command_identity);
+    if (!command->claimed) {
+        sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
+                    "the command's record is being removed; retry with the same key");
+        step = STEP_REFUSE;
+    }
     for (unsigned tries = 1; step == STEP_AGAIN; tries++) {
         if (tries > SF_CATALOG_COMMAND_TRIES || sf_catalog_ending(command->catalog)) {
             sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,

@@ -16,6 +16,7 @@
 #include "catalog/catalog_tier.h"
 #include "catalog/catalog_rules.h"
 #include "catalog/catalog_statistics.h"
+#include "catalog/catalog_retention.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,7 @@ static const struct sf_catalog_job_kind kinds[] = {
     {"lifecycle-windows", PROJECTOR_PERIOD_MS, false, sf_catalog_run_windows},
     {"statistics", STATISTICS_PERIOD_MS, false, sf_catalog_run_statistics},
     {"statistics-retention", RETENTION_PERIOD_MS, false, sf_catalog_run_statistics_retention},
+    {"retention", 600000, true, sf_catalog_retention_job},
 };
 
 struct sf_catalog_job {

@@ -6,6 +6,7 @@
  * swap of a retry still in flight fails as well. Pointers are a function of the outcome alone:
  * whoever publishes them again writes the same bytes.
  */
+#include "catalog/catalog_retention.h"
 #include "catalog/catalog_rules.h"
 
 void sf_catalog_outcome_encode(struct sf_catalog_command *command, uint64_t slot,
@@ -77,13 +78,15 @@ static enum sf_err put_marker(struct sf_catalog *catalog, struct sf_sched *sched
 }
 
 /* Does what stands at the key settle the entry? Fills *out for an outcome of its own. */
-static bool settles(const SF_PB(CommandOutcomeObject) * found,
+static bool settles(struct sf_catalog *catalog, const SF_PB(CommandOutcomeObject) * found,
                     const SF_PB(RecoverySegmentEntry) * entry, uint64_t slot,
                     struct sf_catalog_settled *out)
 {
     uint64_t named = found->entry == NULL ? 0 : found->entry->recovery_segment_epoch;
     if (found->abort != NULL)
         return named >= slot || SF_MUTANT(ccs_no_reabort);
+    if (named < slot && sf_catalog_record_expired(catalog, found))
+        return false; /* retention removed its row: as good as a marker of an earlier entry */
     out->committed =
         SF_MUTANT(ccs_any_listing) || (found->entry != NULL && named == slot &&
                                        strcmp(found->entry->attempt_id, entry->attempt_id) == 0);
@@ -112,7 +115,7 @@ enum sf_err sf_catalog_abort(struct sf_catalog *catalog, struct sf_sched *sched,
             break;
         if (!absent) {
             out_settled->outcome = (SF_PB(CommandOutcomeObject) *)found;
-            if (settles(out_settled->outcome, entry, slot, out_settled))
+            if (settles(catalog, out_settled->outcome, entry, slot, out_settled))
                 break;
         }
         err = put_marker(catalog, sched, entry, slot, reason, absent ? NULL : &etag, &done);
@@ -142,7 +145,7 @@ enum sf_err sf_catalog_peek(struct sf_catalog *catalog, struct sf_sched *sched,
         return SF_OK;
     if (err == SF_OK) {
         out_settled->outcome = (SF_PB(CommandOutcomeObject) *)found;
-        (void)settles(out_settled->outcome, entry, slot, out_settled);
+        (void)settles(catalog, out_settled->outcome, entry, slot, out_settled);
     }
     return err;
 }

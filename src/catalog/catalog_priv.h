@@ -156,6 +156,7 @@ struct sf_catalog_command {
     char business_key[SF_SHA256_HEX_BYTES]; /* "" = none */
     char fingerprint[SF_SHA256_HEX_BYTES];  /* of the payload */
     enum sf_catalog_lane lane;              /* where the task runs; lane */
+    bool claimed;                           /* counted among those under way; lane */
     bool pivoted;                           /* from a name lane; lane */
     uint64_t captured[3];                   /* id, epoch, revision as seen on the name lane */
     struct sf_diag diag;                    /* refusal under way; lane */
@@ -216,6 +217,7 @@ struct sf_catalog {
     uint64_t owner_epoch;       /* of every shard: slot of the takeover record */
     struct sf_service services[SF_CATALOG_SERVICE_COUNT];
     struct sf_catalog_cache *cache;           /* facts that reads answer from */
+    struct sf_catalog_claims *claims;         /* commands under way and removals */
     struct sf_catalog_jobs *jobs;             /* background work */
     struct sf_catalog_projectors *projectors; /* what of it is due */
     struct sf_catalog_gate_table *gates;      /* locks across lanes */
@@ -247,6 +249,7 @@ struct sf_catalog {
     bool checkpoint_known;        /* the next two are */
     int64_t checkpoint_at_ms;     /* when the newest was cut, unix */
     uint64_t checkpoint_commands; /* commands_applied at that time; may have wrapped */
+    int64_t retention_next_ms;    /* before then nothing gets too old, unix; 0 = not known */
     /* leader only */
     int64_t boundary_looked_ms; /* monotonic time of the last look at the boundary object */
     /* under group_mu */

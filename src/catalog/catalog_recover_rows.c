@@ -8,6 +8,8 @@
 #include "catalog/catalog_recover.h"
 #include "catalog/catalog_statistics.h"
 
+#include "catalog/catalog_retention.h"
+
 #include "catalog/catalog_quota.h"
 
 #include <stdlib.h>
@@ -31,15 +33,26 @@ static bool belongs(enum sf_catalog_table table, const ProtobufCMessage *row)
     return true;
 }
 
-static enum sf_err restore_row(struct sf_sql_conn *conn, enum sf_catalog_table table,
-                               ProtobufCMessage *row, bool again, struct sf_diag *diag)
+static enum sf_err restore_row(struct sf_recovery *r, struct sf_sql_conn *conn,
+                               enum sf_catalog_table table, ProtobufCMessage *row, bool again)
 {
     if (table == SF_CATALOG_TABLE_COLLECTIONS) {
         ((SF_PB(CollectionRow) *)row)->approx_stats = NULL;
         ((SF_PB(CollectionRow) *)row)->index = NULL;
     }
-    enum sf_err err = again ? sf_catalog_rows_delete(conn, table, row, diag) : SF_OK;
-    return err == SF_OK ? sf_catalog_rows_insert(conn, table, row, diag) : err;
+    enum sf_err err = again ? sf_catalog_rows_delete(conn, table, row, r->diag) : SF_OK;
+    if (err == SF_OK && table == SF_CATALOG_TABLE_REPLAY) {
+        /* what retention may have removed since stays removed */
+        const SF_PB(CommandOutcomeObject) *outcome = ((const SF_PB(ReplayIndexRow) *)row)->outcome;
+        bool current = true;
+        if (sf_catalog_record_expired(r->catalog, outcome)) {
+            sf_arena_reset(r->chunk);
+            err = sf_catalog_record_current(conn, outcome, r->chunk, r->diag, &current);
+        }
+        if (err != SF_OK || !current)
+            return err;
+    }
+    return err == SF_OK ? sf_catalog_rows_insert(conn, table, row, r->diag) : err;
 }
 
 static enum sf_err restore_rows(struct sf_recovery *r, struct sf_sql_conn *conn, void *arg)
@@ -53,7 +66,7 @@ static enum sf_err restore_rows(struct sf_recovery *r, struct sf_sql_conn *conn,
         size_t count = sf_catalog_checkpoint_rows(restored->shard, table, &rows);
         for (size_t i = 0; i < count && err == SF_OK; i++) {
             if (belongs(table, rows[i]))
-                err = restore_row(conn, table, rows[i], again, r->diag);
+                err = restore_row(r, conn, table, rows[i], again);
         }
     }
     return err == SF_ERR_EXISTS

@@ -6,7 +6,7 @@
 #include "catalog/catalog_cache.h"
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_quota.h"
-#include "catalog/catalog_checkpoint.h"
+#include "catalog/catalog_retention.h"
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_lifecycle.h"
@@ -270,6 +270,8 @@ static const struct sf_method private_methods[] = {
 static const struct sf_method operations_methods[] = {
     METHOD("ListCatalogJobs", list_catalog_jobs_request, list_catalog_jobs_response,
            sf_catalog_jobs_list),
+    METHOD("RunRetention", run_retention_request, run_retention_response,
+           sf_catalog_retention_call),
     METHOD("CreateCheckpoint", create_checkpoint_request, create_checkpoint_response,
            sf_catalog_checkpoint_create),
     METHOD("ListCheckpoints", list_checkpoints_request, list_checkpoints_response,
@@ -321,6 +323,7 @@ static void destroy(struct sf_catalog *catalog)
     sf_catalog_quotas_close(catalog);
     pthread_mutex_destroy(&catalog->group_mu);
     pthread_mutex_destroy(&catalog->state_mu);
+    sf_catalog_claims_destroy(catalog->claims);
     free(catalog->owner_id);
     free(catalog);
 }
@@ -368,6 +371,7 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
         .self = catalog,
     };
     register_metrics(catalog);
+    catalog->claims = sf_catalog_claims_new();
     catalog->opening = true;
     enum sf_err err = sf_catalog_recover(catalog, sched, diag);
     if (err != SF_OK) {

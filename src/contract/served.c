@@ -41,7 +41,7 @@ static const struct sf_contract_method methods[] = {
     {CATALOG_OPS, "VerifyCheckpoint", true},
     {CATALOG_OPS, "DigestProjection", false},
     {CATALOG_OPS, "CheckCatalog", false},
-    {CATALOG_OPS, "RunRetention", false},
+    {CATALOG_OPS, "RunRetention", true},
     {CATALOG_OPS, "ShowReplay", false},
     {CATALOG_OPS, "ShowQuota", true},
     {CATALOG_OPS, "ShowStatistics", true},

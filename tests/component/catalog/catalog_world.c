@@ -48,6 +48,7 @@ static enum sf_err apply_one(struct wire *wire, const struct sf_put *put, struct
     }
     if (atomic_load(&wire->dead))
         return SF_ERR_UNAVAILABLE;
+    note(wire, "put", put->key);
     struct sf_put copy = *put;
     copy.stage = 0;
     copy.command = 0;

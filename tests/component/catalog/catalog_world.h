@@ -34,7 +34,7 @@ struct wire {
     _Atomic bool dead;           /* cut */
     _Atomic bool tracing;        /* notes keys read and listed; set while nothing runs */
     pthread_mutex_t trace_mu;    /* guards the trace */
-    struct sf_buf trace;         /* one line a request: "get KEY", "list PREFIX" */
+    struct sf_buf trace;         /* one line a request: "get KEY", "put KEY", ... */
     struct sf_buf *log;          /* "put KEY" lines of applied puts; NULL = not wanted */
 };
 

@@ -1,0 +1,505 @@
+/*
+ * Model: a round first finds the boundary: the first segment that is younger than the retention (on
+ * the oracle's axis) or above the bound of the older of the two kept checkpoints; never above the
+ * newest segment. The boundary object is swapped forward before the first delete. Then go
+ *
+ *   records   whose row is older than the retention, whose entry lies below the boundary and which
+ *             name nothing current: row, pointers, outcome, then the superseded control object
+ *   leftovers of segments below the boundary: abort markers, records without a row
+ *   segments  below the boundary, once nothing of them is left to look at
+ *
+ * Before each batch of deletes the chain is looked at: an owner that was taken over from deletes
+ * nothing. A round is bounded and the next goes on; a crash leaves a record without a row, which
+ * answers nothing. A tombstone object stays: a later record of the same drop may name it.
+ */
+#include "catalog/catalog_retention.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "catalog/catalog_rules.h"
+#include "searchfabric/v1/catalog_operations_private.pb-c.h"
+
+#define BATCH 128
+
+/* One round. */
+struct round {
+    struct sf_catalog *catalog;
+    struct sf_sched *sched;
+    struct sf_diag *diag;
+    struct sf_arena *arena; /* of a batch; reset between */
+    bool dry_run;
+    uint64_t max;      /* commands that may still be worked on */
+    uint64_t cut_ts;   /* older than this is past the retention */
+    int64_t cut_ms;    /* the same for what carries a wall clock */
+    uint64_t limit;    /* bound of the older kept checkpoint, 0 = none */
+    uint64_t from;     /* boundary before the round */
+    uint64_t boundary; /* lowest segment that counts after it */
+    int64_t next_ms;   /* when the first segment that stayed gets too old, 0 = unknown */
+    uint64_t removed, segments, controls, kept_current, kept_bound;
+};
+
+/* ---- the boundary ------------------------------------------------------------------------- */
+
+static enum sf_err read_segment(struct round *r, uint64_t slot,
+                                SF_PB(RecoverySegmentObject) * *out_segment)
+{
+    struct sf_buf key = {0};
+    ProtobufCMessage *message = NULL;
+    sf_catalog_key_segment(&key, slot);
+    sf_arena_reset(r->arena);
+    enum sf_err err = sf_catalog_read(r->catalog, r->sched, sf_buf_view(&key),
+                                      &searchfabric__v1__recovery_segment_object__descriptor, true,
+                                      r->arena, r->diag, &message, NULL, NULL);
+    sf_buf_fini(&key);
+    *out_segment = (SF_PB(RecoverySegmentObject) *)message;
+    return err;
+}
+
+/* The older of the two kept checkpoints bounds what may go. */
+static enum sf_err find_limit(struct round *r)
+{
+    struct sf_catalog_checkpoints list = {0};
+    struct sf_arena *arena = sf_arena_new(SF_CATALOG_ARENA_BYTES);
+    enum sf_err err = sf_catalog_checkpoints_list(r->catalog, r->sched, arena, r->diag, &list);
+    const struct sf_catalog_checkpoint *older =
+        err == SF_OK ? sf_catalog_checkpoint_pick(&list, r->from, 1) : NULL;
+    if (older != NULL)
+        r->limit = older->manifest->checkpoint_upper_bound_recovery_segment_epoch;
+    sf_catalog_checkpoints_fini(&list);
+    sf_arena_destroy(arena);
+    return err;
+}
+
+/* Moves r->boundary over what is old enough. */
+static enum sf_err find_boundary(struct round *r)
+{
+    uint64_t newest = atomic_load(&r->catalog->newest_segment);
+    enum sf_err err = SF_OK;
+    r->boundary = r->from;
+    while (err == SF_OK && r->boundary <= r->limit && r->boundary < newest &&
+           r->boundary - r->from < r->max && !sf_catalog_ending(r->catalog)) {
+        SF_PB(RecoverySegmentObject) *segment = NULL;
+        err = read_segment(r, r->boundary, &segment);
+        if (err == SF_ERR_NOT_FOUND)
+            err = sf_diag_set(r->diag, SF_ERR_CORRUPT, "the chain has a hole at segment %llu",
+                              (unsigned long long)r->boundary);
+        if (err != SF_OK)
+            break;
+        bool old = segment->takeover != NULL ? segment->takeover->taken_at_unix_ms < r->cut_ms
+                                             : segment->max_applied_ts < r->cut_ts;
+        if (!old) {
+            int64_t born_ms = segment->takeover != NULL
+                                  ? segment->takeover->taken_at_unix_ms
+                                  : (int64_t)(segment->max_applied_ts >> SF_TSO_LOGICAL_BITS);
+            r->next_ms = sf_clock_unix_ms(r->catalog->deps.clock) + (born_ms - r->cut_ms);
+            break;
+        }
+        r->boundary++;
+    }
+    return err;
+}
+
+/* Swaps the boundary object forward. */
+static enum sf_err move_boundary(struct round *r)
+{
+    struct sf_catalog *catalog = r->catalog;
+    ProtobufCMessage *message = NULL;
+    char attempt_id[SF_ATTEMPT_ID_BYTES];
+    struct sf_catalog_put put = {.cond = SF_PUT_MATCH};
+    sf_arena_reset(r->arena);
+    enum sf_err err = sf_catalog_owner_check(catalog, r->sched, r->diag);
+    if (err == SF_OK)
+        err = sf_catalog_read(catalog, r->sched, sf_view_str(SF_CATALOG_BOUNDARY_KEY),
+                              &searchfabric__v1__catalog_boundary_object__descriptor, false,
+                              r->arena, r->diag, &message, NULL, &put.match);
+    SF_PB(CatalogBoundaryObject) *object = (SF_PB(CatalogBoundaryObject) *)message;
+    if (err != SF_OK || object->lowest_recovery_segment_epoch >= r->boundary)
+        return err;
+    sf_attempts_next(catalog->deps.attempts, attempt_id);
+    object->attempt_id = attempt_id;
+    object->lowest_recovery_segment_epoch = r->boundary;
+    object->updated_at_unix_ms = sf_clock_unix_ms(catalog->deps.clock);
+    sf_buf_append_str(&put.key, SF_CATALOG_BOUNDARY_KEY);
+    sf_catalog_put_encode(&put, &object->base, false, NULL);
+    err = sf_catalog_put_run(catalog, r->sched, &put, SF_CATALOG_PUT_TRIES);
+    if (err == SF_OK && put.state != SF_CATALOG_PUT_STANDS)
+        err = SF_ERR_UNAVAILABLE; /* somebody else moved it: the next round looks again */
+    sf_catalog_put_fini(&put);
+    if (err != SF_OK)
+        return sf_diag_set(r->diag, err, "cannot move %s", SF_CATALOG_BOUNDARY_KEY);
+    atomic_store(&catalog->lowest_segment, r->boundary);
+    SF_LOG(INFO, "catalog_boundary_moved", SF_KV_U64("from_segment", r->from),
+           SF_KV_U64("lowest_segment", r->boundary));
+    return SF_OK;
+}
+
+/* ---- objects of one record ---------------------------------------------------------------- */
+
+static bool remove_key(struct round *r, const struct sf_buf *key)
+{
+    return sf_store_remove_wait(r->catalog->deps.store, r->sched, sf_buf_view(key)) == SF_OK;
+}
+
+/* Removes the business pointer if it names this record. False: in doubt. */
+static bool remove_business(struct round *r, const SF_PB(CommandOutcomeObject) * outcome)
+{
+    struct sf_buf key = {0};
+    ProtobufCMessage *message = NULL;
+    struct sf_diag diag;
+    bool ok = true;
+    if (outcome->_business_lookup_key_case == 0)
+        return true;
+    sf_diag_init(&diag);
+    sf_catalog_key_business(&key, sf_catalog_kind_name(outcome->command_kind),
+                            outcome->business_lookup_key);
+    enum sf_err err = sf_catalog_read(r->catalog, r->sched, sf_buf_view(&key),
+                                      &searchfabric__v1__replay_pointer_object__descriptor, false,
+                                      r->arena, &diag, &message, NULL, NULL);
+    if (err == SF_OK && strcmp(((const SF_PB(ReplayPointerObject) *)message)->command_identity,
+                               outcome->command_identity) == 0)
+        ok = remove_key(r, &key);
+    else if (err != SF_OK && err != SF_ERR_NOT_FOUND)
+        ok = false;
+    sf_buf_fini(&key);
+    return ok;
+}
+
+/* Superseded descriptors and generations go with the record that wrote them. */
+static void remove_controls(struct round *r, const SF_PB(CommandOutcomeObject) * outcome)
+{
+    if (outcome->replay_classification != SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL))
+        return;
+    for (size_t i = 0; i < outcome->n_control_objects; i++) {
+        struct sf_buf key = {0};
+        if (strstr(outcome->control_objects[i]->key, "/collection_tombstone_v") != NULL)
+            continue;
+        sf_buf_append_str(&key, outcome->control_objects[i]->key);
+        r->controls += remove_key(r, &key) ? 1 : 0; /* else it stays an orphan, which is harmless */
+        sf_buf_fini(&key);
+    }
+}
+
+/* Pointers, then the record. False: something is in doubt. */
+static bool remove_objects(struct round *r, const SF_PB(CommandOutcomeObject) * outcome)
+{
+    struct sf_buf key = {0};
+    bool ok = true;
+    if (outcome->abort == NULL) {
+        sf_catalog_key_transport(&key, outcome->transport_lookup_key);
+        ok = remove_key(r, &key) && remove_business(r, outcome);
+    }
+    sf_buf_clear(&key);
+    sf_catalog_key_outcome(&key, outcome->command_identity);
+    ok = ok && remove_key(r, &key);
+    sf_buf_fini(&key);
+    if (ok && outcome->abort == NULL)
+        remove_controls(r, outcome);
+    return ok;
+}
+
+/* ---- records with rows -------------------------------------------------------------------- */
+
+struct batch {
+    SF_PB(CommandOutcomeObject) * items[BATCH];
+    size_t count;
+};
+
+/* Reads old rows after *io_after that name nothing current; *out_end: no old row is left. */
+static enum sf_err read_old(struct round *r, struct sf_buf *io_after, struct batch *batch,
+                            bool *out_end)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_READ);
+    SF_PB(CommandOutcomeObject) * old[BATCH];
+    struct sf_sql_stmt *stmt;
+    size_t count = 0;
+    bool row = true;
+    enum sf_err err = sf_sql_prepare(conn,
+                                     "SELECT command_identity FROM catalog_replay_index"
+                                     " WHERE command_identity > ?1 AND applied_ts < ?2"
+                                     " ORDER BY command_identity LIMIT ?3",
+                                     r->diag, &stmt);
+    char identities[BATCH][SF_SHA256_HEX_BYTES];
+    if (err == SF_OK) {
+        sf_sql_bind_text(stmt, 1, sf_buf_view(io_after));
+        sf_sql_bind_u64(stmt, 2, r->cut_ts);
+        sf_sql_bind_i64(stmt, 3, BATCH);
+    }
+    while (err == SF_OK && row && count < BATCH) {
+        err = sf_sql_step(stmt, r->diag, &row);
+        if (err == SF_OK && row)
+            snprintf(identities[count++], SF_SHA256_HEX_BYTES, "%.*s",
+                     (int)sf_sql_col_text(stmt, 0).len, (const char *)sf_sql_col_text(stmt, 0).ptr);
+    }
+    sf_sql_finish(stmt);
+    *out_end = count < BATCH;
+    for (size_t i = 0; i < count && err == SF_OK; i++) {
+        bool current = false;
+        sf_buf_clear(io_after);
+        sf_buf_append_str(io_after, identities[i]);
+        err = sf_catalog_sql_replay(conn, identities[i], r->arena, r->diag, &old[i]);
+        if (err != SF_OK || old[i] == NULL)
+            continue;
+        if (old[i]->entry == NULL || old[i]->entry->recovery_segment_epoch >= r->boundary) {
+            r->kept_bound++;
+            continue;
+        }
+        err = sf_catalog_record_current(conn, old[i], r->arena, r->diag, &current);
+        r->kept_current += current ? 1 : 0;
+        if (err == SF_OK && !current)
+            batch->items[batch->count++] = old[i];
+    }
+    sf_sql_release(conn);
+    return err;
+}
+
+/* Deletes the batch's rows under the owner's epoch, in one transaction. */
+static enum sf_err delete_rows(struct round *r, const struct batch *batch)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_WRITE);
+    enum sf_err err = sf_sql_begin(conn, r->diag);
+    uint64_t count = 0, low = 0, high = 0;
+    if (err == SF_OK)
+        err = sf_catalog_sql_shards(conn, r->diag, &count, &low, &high);
+    if (err == SF_OK && (count < r->catalog->lane_shards || high > r->catalog->owner_epoch)) {
+        sf_catalog_depose(r->catalog, "projection", high);
+        err = sf_diag_set(r->diag, SF_ERR_DEPOSED, "a newer owner has the projection");
+    }
+    for (size_t i = 0; i < batch->count && err == SF_OK; i++) {
+        struct sf_sql_stmt *stmt;
+        err = sf_sql_prepare(conn, "DELETE FROM catalog_replay_index WHERE command_identity = ?1",
+                             r->diag, &stmt);
+        if (err != SF_OK)
+            break;
+        sf_sql_bind_text(stmt, 1, sf_view_str(batch->items[i]->command_identity));
+        err = sf_sql_run(stmt, r->diag, NULL);
+    }
+    if (err == SF_OK)
+        err = sf_sql_commit(conn, r->diag);
+    else
+        sf_sql_rollback(conn);
+    sf_sql_release(conn);
+    return err;
+}
+
+/* Removes a batch: claims, rows, objects. */
+static enum sf_err remove_batch(struct round *r, struct batch *batch)
+{
+    size_t mine = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (sf_catalog_claim_removal(r->catalog, batch->items[i]->command_identity))
+            batch->items[mine++] = batch->items[i];
+    }
+    batch->count = mine;
+    enum sf_err err = sf_catalog_owner_check(r->catalog, r->sched, r->diag);
+    if (err == SF_OK)
+        err = delete_rows(r, batch);
+    for (size_t i = 0; i < batch->count; i++) {
+        bool doubt = err == SF_OK && !remove_objects(r, batch->items[i]);
+        r->removed += err == SF_OK && !doubt ? 1 : 0;
+        sf_catalog_unclaim_removal(r->catalog, batch->items[i]->command_identity, doubt);
+    }
+    return err;
+}
+
+static enum sf_err remove_records(struct round *r)
+{
+    struct sf_buf after = {0};
+    enum sf_err err = SF_OK;
+    for (bool end = false; !end && err == SF_OK && r->max > 0 && !sf_catalog_ending(r->catalog);) {
+        struct batch batch = {.count = 0};
+        sf_arena_reset(r->arena);
+        err = read_old(r, &after, &batch, &end);
+        if (batch.count > r->max)
+            batch.count = r->max;
+        r->max -= batch.count;
+        if (err == SF_OK && r->dry_run)
+            r->removed += batch.count;
+        else if (err == SF_OK && batch.count != 0)
+            err = remove_batch(r, &batch);
+    }
+    sf_buf_fini(&after);
+    return err;
+}
+
+/* ---- leftovers and segments --------------------------------------------------------------- */
+
+/* Looks at what stands at an entry's key; *out_left: something must be looked at again. */
+static enum sf_err clear_entry(struct round *r, const SF_PB(RecoverySegmentEntry) * entry,
+                               bool *out_left)
+{
+    struct sf_buf key = {0};
+    ProtobufCMessage *message = NULL;
+    SF_PB(CommandOutcomeObject) *row = NULL;
+    sf_catalog_key_outcome(&key, entry->command_identity);
+    enum sf_err err = sf_catalog_read(r->catalog, r->sched, sf_buf_view(&key),
+                                      &searchfabric__v1__command_outcome_object__descriptor, false,
+                                      r->arena, r->diag, &message, NULL, NULL);
+    sf_buf_fini(&key);
+    if (err == SF_ERR_NOT_FOUND)
+        return SF_OK;
+    const SF_PB(CommandOutcomeObject) *found = (const SF_PB(CommandOutcomeObject) *)message;
+    if (err != SF_OK || !sf_catalog_record_expired(r->catalog, found))
+        return err; /* settled by a later listing */
+    if (!sf_catalog_claim_removal(r->catalog, entry->command_identity)) {
+        *out_left = true;
+        return SF_OK;
+    }
+    struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_READ);
+    err = sf_catalog_sql_replay(conn, entry->command_identity, r->arena, r->diag, &row);
+    sf_sql_release(conn);
+    bool doubt = false;
+    if (err == SF_OK && row == NULL) {
+        doubt = !remove_objects(r, found);
+        r->removed += doubt ? 0 : 1;
+    }
+    *out_left = *out_left || doubt;
+    sf_catalog_unclaim_removal(r->catalog, entry->command_identity, doubt);
+    return err;
+}
+
+/* Clears one segment and removes it. */
+static enum sf_err clear_segment(struct round *r, uint64_t slot)
+{
+    SF_PB(RecoverySegmentObject) *segment = NULL;
+    struct sf_buf key = {0};
+    bool left = false;
+    enum sf_err err = read_segment(r, slot, &segment);
+    for (size_t i = 0; err == SF_OK && i < segment->n_entries; i++)
+        err = clear_entry(r, segment->entries[i], &left);
+    sf_catalog_key_segment(&key, slot);
+    if (err == SF_OK && !left) {
+        err = sf_store_remove_wait(r->catalog->deps.store, r->sched, sf_buf_view(&key));
+        r->segments += err == SF_OK ? 1 : 0;
+    }
+    sf_buf_fini(&key);
+    return err;
+}
+
+/* Segments below the boundary, those of earlier rounds too. */
+static enum sf_err remove_segments(struct round *r)
+{
+    struct sf_arena *arena = sf_arena_new(SF_CATALOG_ARENA_BYTES);
+    struct sf_buf after = {0};
+    struct sf_list_entry *entries = NULL;
+    size_t count = 0;
+    enum sf_err err = sf_catalog_owner_check(r->catalog, r->sched, r->diag);
+    if (err == SF_OK)
+        err = sf_catalog_list(r->catalog, r->sched, SF_CATALOG_SEGMENT_PREFIX, &after, arena,
+                              r->diag, &entries, &count);
+    for (size_t i = 0; i < count && err == SF_OK && r->max > 0; i++) {
+        uint64_t slot = 0;
+        if (!sf_catalog_segment_of_key(entries[i].key, &slot) || slot >= r->boundary)
+            continue;
+        r->max--;
+        if (r->dry_run) {
+            r->segments++;
+            continue;
+        }
+        if (i % BATCH == BATCH - 1)
+            err = sf_catalog_owner_check(r->catalog, r->sched, r->diag);
+        if (err == SF_OK)
+            err = clear_segment(r, slot);
+    }
+    sf_buf_fini(&after);
+    sf_arena_destroy(arena);
+    return err;
+}
+
+/* ---- a round ------------------------------------------------------------------------------ */
+
+static enum sf_err find_cut(struct round *r)
+{
+    struct sf_catalog *catalog = r->catalog;
+    uint64_t retention_ms = catalog->deps.replay_retention_ms == 0
+                                ? SF_CATALOG_RETENTION_MS
+                                : catalog->deps.replay_retention_ms;
+    struct sf_tso now;
+    enum sf_err err = sf_tso_get_wait(catalog->deps.tso, r->sched, 1, &now);
+    if (err != SF_OK)
+        return sf_diag_set(r->diag, err, "the oracle gives no time");
+    uint64_t now_ms = now.v >> SF_TSO_LOGICAL_BITS;
+    r->cut_ms = now_ms > retention_ms ? (int64_t)(now_ms - retention_ms) : 0;
+    r->cut_ts = (uint64_t)r->cut_ms << SF_TSO_LOGICAL_BITS;
+    return SF_OK;
+}
+
+static enum sf_err run_round(struct round *r)
+{
+    r->from = atomic_load(&r->catalog->lowest_segment);
+    enum sf_err err = find_cut(r);
+    if (err == SF_OK)
+        err = find_limit(r);
+    if (err == SF_OK)
+        err = find_boundary(r);
+    if (err == SF_OK && !r->dry_run && r->boundary > r->from)
+        err = move_boundary(r);
+    if (err == SF_OK)
+        err = remove_records(r);
+    if (err == SF_OK)
+        err = remove_segments(r);
+    if (!r->dry_run && (r->removed != 0 || r->segments != 0))
+        SF_LOG(INFO, "catalog_retention", SF_KV_U64("records", r->removed),
+               SF_KV_U64("control_objects", r->controls), SF_KV_U64("segments", r->segments),
+               SF_KV_U64("lowest_segment", r->boundary));
+    return err;
+}
+
+static struct round make_round(struct sf_catalog *catalog, struct sf_sched *sched,
+                               struct sf_diag *diag)
+{
+    return (struct round){.catalog = catalog,
+                          .sched = sched,
+                          .diag = diag,
+                          .arena = sf_arena_new(SF_CATALOG_ARENA_BYTES),
+                          .max = SF_CATALOG_RETENTION_BATCH};
+}
+
+enum sf_err sf_catalog_retention_job(struct sf_catalog *catalog, struct sf_sched *sched,
+                                     struct sf_diag *diag, uint64_t *out_done)
+{
+    int64_t now_ms = sf_clock_unix_ms(catalog->deps.clock);
+    if (catalog->retention_next_ms > now_ms)
+        return SF_OK; /* the oldest segment is younger: nothing is asked */
+    struct round r = make_round(catalog, sched, diag);
+    enum sf_err err = run_round(&r);
+    *out_done = r.removed + r.segments;
+    catalog->retention_next_ms = err == SF_OK && *out_done == 0 ? r.next_ms : 0;
+    if (err == SF_OK && *out_done == 0 && r.next_ms == 0) /* it waits for a checkpoint */
+        catalog->retention_next_ms = now_ms + SF_CATALOG_CHECKPOINT_INTERVAL_MS;
+    sf_arena_destroy(r.arena);
+    return err;
+}
+
+static enum sf_err call_round(struct sf_catalog *catalog, struct sf_sched *sched,
+                              struct sf_call *call, const ProtobufCMessage *message)
+{
+    const SF_PB(RunRetentionRequest) *request = (const SF_PB(RunRetentionRequest) *)message;
+    SF_PB(RunRetentionResponse) response;
+    char reason[160];
+    struct round r = make_round(catalog, sched, sf_call_diag(call));
+    searchfabric__v1__run_retention_response__init(&response);
+    r.dry_run = request->dry_run;
+    if (request->max_commands != 0)
+        r.max = request->max_commands;
+    enum sf_err err = run_round(&r);
+    response.records_removed = r.removed;
+    response.segments_removed = r.segments;
+    response.control_objects_removed = r.controls;
+    response.boundary_segment_epoch = r.boundary;
+    response.records_kept = r.kept_current + r.kept_bound;
+    snprintf(reason, sizeof(reason),
+             "%llu name a current object, %llu are not below the older of two kept checkpoints",
+             (unsigned long long)r.kept_current, (unsigned long long)r.kept_bound);
+    if (response.records_kept != 0)
+        response.kept_reason = reason;
+    if (err == SF_OK)
+        sf_call_respond(call, &response.base);
+    sf_arena_destroy(r.arena);
+    return err;
+}
+
+void sf_catalog_retention_call(void *self, struct sf_call *call, const ProtobufCMessage *request)
+{
+    sf_catalog_operate(self, call, request, call_round);
+}

@@ -1,0 +1,49 @@
+/*
+ * Retention: how long records of commands, their pointers, superseded control objects and segments
+ * stay (protocols.md section 2, Retention), and the exclusion of a removal and a retry of the same
+ * command.
+ */
+#ifndef SF_CATALOG_RETENTION_H
+#define SF_CATALOG_RETENTION_H
+
+#include "catalog/catalog_checkpoint.h"
+
+#define SF_CATALOG_RETENTION_MS     2592000000u /* by default: 30 days */
+#define SF_CATALOG_RETENTION_BATCH  10000       /* commands of one round */
+#define SF_CATALOG_DELETE_DOUBT_MS  3600000     /* a delete in doubt may land that late */
+#define SF_CATALOG_DELETES_IN_DOUBT 10000       /* then a round ends */
+
+/* Commands under way and removals, by command identity. Any thread. */
+struct sf_catalog_claims;
+struct sf_catalog_claims *sf_catalog_claims_new(void);
+void sf_catalog_claims_destroy(struct sf_catalog_claims *claims);
+
+/* A command begins (false: its record is being removed or a delete of it is in doubt: come back),
+ * ends. Several at once are fine. */
+bool sf_catalog_claim_command(struct sf_catalog *catalog, const char *command_identity);
+void sf_catalog_unclaim_command(struct sf_catalog *catalog, const char *command_identity);
+
+/* A removal begins (false: the command is under way, or a delete of it is in doubt), ends; with
+ * `doubt` its key is left alone for SF_CATALOG_DELETE_DOUBT_MS. */
+bool sf_catalog_claim_removal(struct sf_catalog *catalog, const char *command_identity);
+void sf_catalog_unclaim_removal(struct sf_catalog *catalog, const char *command_identity,
+                                bool doubt);
+
+/* Is the record older than the lowest segment that counts? Without a row it then answers nothing.
+ */
+bool sf_catalog_record_expired(struct sf_catalog *catalog,
+                               const SF_PB(CommandOutcomeObject) * outcome);
+
+/* Does the record name a control object that is still current, the reservation of a name's newest
+ * epoch included? Such a record stays, whatever its age. Reads rows. */
+SF_MUST_USE enum sf_err sf_catalog_record_current(struct sf_sql_conn *conn,
+                                                  const SF_PB(CommandOutcomeObject) * outcome,
+                                                  struct sf_arena *arena, struct sf_diag *diag,
+                                                  bool *out_current);
+
+/* The job and the handler of RunRetention. */
+enum sf_err sf_catalog_retention_job(struct sf_catalog *catalog, struct sf_sched *sched,
+                                     struct sf_diag *diag, uint64_t *out_done);
+void sf_catalog_retention_call(void *self, struct sf_call *call, const ProtobufCMessage *request);
+
+#endif

@@ -1,0 +1,268 @@
+/*
+ * Model: what may go. A record stays while a control object that it names is current: the revision
+ * that the row shows, a generation that is active or serves, a tombstone whose collection is still
+ * reserved. The record that reserved the newest epoch of a name stays too, for the next create asks
+ * whether it was applied. What is not known stays.
+ *
+ * A claim keeps a removal and a retry of the same command apart: identities decide lanes, so this
+ * is the command's lane. A delete whose end is not known may land within the hour; until then
+ * nothing else touches the key.
+ */
+#include "catalog/catalog_retention.h"
+
+#include <stdlib.h>
+
+#include "catalog/catalog_rules.h"
+
+/* ---- claims ------------------------------------------------------------------------------- */
+
+/* One command identity. */
+struct claim {
+    unsigned running; /* commands under way */
+    bool removing;    /* a removal is */
+    int64_t until_ms; /* a delete is in doubt until then, monotonic; 0 = none */
+};
+
+struct sf_catalog_claims {
+    pthread_mutex_t mu;
+    struct sf_map *items; /* identity -> struct claim, owned */
+    size_t doubts;        /* with until_ms */
+};
+
+struct sf_catalog_claims *sf_catalog_claims_new(void)
+{
+    struct sf_catalog_claims *claims = sf_calloc(1, sizeof(*claims));
+    pthread_mutex_init(&claims->mu, NULL);
+    claims->items = sf_map_new();
+    return claims;
+}
+
+void sf_catalog_claims_destroy(struct sf_catalog_claims *claims)
+{
+    if (claims == NULL)
+        return;
+    sf_map_destroy(claims->items, free);
+    pthread_mutex_destroy(&claims->mu);
+    free(claims);
+}
+
+/* The claim of an identity, made when absent. */
+static struct claim *find_locked(struct sf_catalog_claims *claims, const char *identity)
+{
+    struct claim *claim = sf_map_get(claims->items, sf_view_str(identity));
+    if (claim == NULL) {
+        claim = sf_calloc(1, sizeof(*claim));
+        sf_map_put(claims->items, sf_view_str(identity), claim);
+    }
+    return claim;
+}
+
+/* Is a delete of it in doubt? Forgets a doubt that is over. */
+static bool in_doubt_locked(struct sf_catalog *catalog, struct claim *claim)
+{
+    if (claim->until_ms != 0 && sf_clock_mono_ms(catalog->deps.clock) >= claim->until_ms) {
+        claim->until_ms = 0;
+        catalog->claims->doubts--;
+    }
+    return claim->until_ms != 0;
+}
+
+static void drop_idle_locked(struct sf_catalog_claims *claims, const char *identity,
+                             struct claim *claim)
+{
+    if (claim->running == 0 && !claim->removing && claim->until_ms == 0)
+        free(sf_map_del(claims->items, sf_view_str(identity)));
+}
+
+bool sf_catalog_claim_command(struct sf_catalog *catalog, const char *command_identity)
+{
+    struct sf_catalog_claims *claims = catalog->claims;
+    pthread_mutex_lock(&claims->mu);
+    struct claim *claim = find_locked(claims, command_identity);
+    bool free_to_run = !claim->removing && !in_doubt_locked(catalog, claim);
+    claim->running += free_to_run ? 1 : 0;
+    pthread_mutex_unlock(&claims->mu);
+    return free_to_run;
+}
+
+void sf_catalog_unclaim_command(struct sf_catalog *catalog, const char *command_identity)
+{
+    struct sf_catalog_claims *claims = catalog->claims;
+    pthread_mutex_lock(&claims->mu);
+    struct claim *claim = find_locked(claims, command_identity);
+    SF_ASSERT(claim->running > 0);
+    claim->running--;
+    drop_idle_locked(claims, command_identity, claim);
+    pthread_mutex_unlock(&claims->mu);
+}
+
+bool sf_catalog_claim_removal(struct sf_catalog *catalog, const char *command_identity)
+{
+    struct sf_catalog_claims *claims = catalog->claims;
+    pthread_mutex_lock(&claims->mu);
+    struct claim *claim = find_locked(claims, command_identity);
+    bool mine = claim->running == 0 && !claim->removing && !in_doubt_locked(catalog, claim) &&
+                claims->doubts < SF_CATALOG_DELETES_IN_DOUBT;
+    claim->removing = claim->removing || mine;
+    drop_idle_locked(claims, command_identity, claim);
+    pthread_mutex_unlock(&claims->mu);
+    return mine;
+}
+
+void sf_catalog_unclaim_removal(struct sf_catalog *catalog, const char *command_identity,
+                                bool doubt)
+{
+    struct sf_catalog_claims *claims = catalog->claims;
+    pthread_mutex_lock(&claims->mu);
+    struct claim *claim = find_locked(claims, command_identity);
+    claim->removing = false;
+    if (doubt) {
+        claim->until_ms = sf_clock_mono_ms(catalog->deps.clock) + SF_CATALOG_DELETE_DOUBT_MS;
+        claims->doubts++;
+    }
+    drop_idle_locked(claims, command_identity, claim);
+    pthread_mutex_unlock(&claims->mu);
+}
+
+/* ---- what is current ---------------------------------------------------------------------- */
+
+bool sf_catalog_record_expired(struct sf_catalog *catalog,
+                               const SF_PB(CommandOutcomeObject) * outcome)
+{
+    uint64_t named = outcome->entry == NULL ? 0 : outcome->entry->recovery_segment_epoch;
+    return named < atomic_load(&catalog->lowest_segment);
+}
+
+/* What a control object's key says. */
+struct control_key {
+    uint64_t namespace_id, collection_id; /* collection 0 = of the namespace */
+    struct sf_view family;                /* "namespace_descriptor_v" */
+    uint64_t number;                      /* revision or version */
+};
+
+static bool take_id(struct sf_view *rest, uint64_t *out)
+{
+    const char *slash = memchr(rest->ptr, '/', rest->len);
+    if (slash == NULL)
+        return false;
+    size_t len = (size_t)(slash - (const char *)rest->ptr);
+    bool ok = sf_parse_u64(sf_view_bytes(rest->ptr, len), out);
+    *rest = sf_view_bytes(rest->ptr + len + 1, rest->len - len - 1);
+    return ok;
+}
+
+/* "catalog/HH/{ns}/[{collection}/]{family}_v{number}[_token].json" */
+static bool parse_control(const char *key, struct control_key *out)
+{
+    struct sf_view rest = sf_view_str(key);
+    uint64_t id = 0;
+    *out = (struct control_key){0};
+    if (rest.len < 11 || memcmp(rest.ptr, "catalog/", 8) != 0 || rest.ptr[10] != '/')
+        return false;
+    rest = sf_view_bytes(rest.ptr + 11, rest.len - 11);
+    if (!take_id(&rest, &out->namespace_id))
+        return false;
+    if (memchr(rest.ptr, '/', rest.len) != NULL && !take_id(&rest, &id))
+        return false;
+    out->collection_id = id;
+    size_t at = 0;
+    while (at + 1 < rest.len && !(rest.ptr[at] == '_' && rest.ptr[at + 1] == 'v'))
+        at++;
+    at += 2;
+    size_t digits = at;
+    while (digits < rest.len && rest.ptr[digits] >= '0' && rest.ptr[digits] <= '9')
+        digits++;
+    if (at >= rest.len || digits == at)
+        return false;
+    out->family = sf_view_bytes(rest.ptr, at);
+    return sf_parse_u64(sf_view_bytes(rest.ptr + at, digits - at), &out->number);
+}
+
+static bool is_family(const struct control_key *key, const char *family)
+{
+    return sf_view_equal(key->family, sf_view_str(family));
+}
+
+static enum sf_err generation_current(struct sf_sql_conn *conn, const struct control_key *key,
+                                      const SF_PB(CollectionRow) * row, struct sf_arena *arena,
+                                      struct sf_diag *diag, bool *out_current)
+{
+    SF_PB(SchemaGenerationRow) *ready = NULL;
+    *out_current = row != NULL && key->number >= row->active_schema_version;
+    if (row == NULL || *out_current)
+        return SF_OK;
+    enum sf_err err =
+        sf_catalog_sql_generation(conn, key->namespace_id, key->collection_id,
+                                  SF_CATALOG_GENERATION_READY, 0, NULL, arena, diag, &ready);
+    *out_current = ready != NULL && ready->body->schema_version == key->number;
+    return err;
+}
+
+static enum sf_err control_current(struct sf_sql_conn *conn, const struct control_key *key,
+                                   struct sf_arena *arena, struct sf_diag *diag, bool *out_current)
+{
+    SF_PB(NamespaceRow) *ns = NULL;
+    SF_PB(CollectionRow) *row = NULL;
+    enum sf_err err = SF_OK;
+    if (key->collection_id == 0)
+        err = sf_catalog_sql_namespace(conn, key->namespace_id, arena, diag, &ns);
+    else
+        err = sf_catalog_sql_collection(conn, key->namespace_id, key->collection_id, arena, diag,
+                                        &row);
+    *out_current = true;
+    if (err != SF_OK)
+        return err;
+    if (is_family(key, "namespace_descriptor_v"))
+        *out_current = ns != NULL && ns->namespace_revision == key->number;
+    else if (is_family(key, "collection_descriptor_v"))
+        *out_current = row != NULL && row->descriptor_revision == key->number;
+    else if (is_family(key, "collection_tombstone_v"))
+        *out_current = row != NULL;
+    else if (is_family(key, "schema_generation_v"))
+        err = generation_current(conn, key, row, arena, diag, out_current);
+    return err;
+}
+
+/* Did the record reserve the newest epoch of its name? */
+static enum sf_err reserves_epoch(struct sf_sql_conn *conn,
+                                  const SF_PB(CommandOutcomeObject) * outcome, bool of_namespace,
+                                  struct sf_arena *arena, struct sf_diag *diag, bool *out_reserves)
+{
+    SF_PB(NameEpochRow) like;
+    ProtobufCMessage *found = NULL;
+    searchfabric__v1__name_epoch_row__init(&like);
+    like.name = of_namespace ? outcome->scope->namespace_name : outcome->scope->collection_name;
+    like.namespace_id = of_namespace ? 0 : outcome->scope->namespace_id;
+    enum sf_err err = sf_catalog_rows_find(
+        conn, of_namespace ? SF_CATALOG_TABLE_NAMESPACE_NAMES : SF_CATALOG_TABLE_COLLECTION_NAMES,
+        &like.base, arena, diag, &found);
+    const SF_PB(NameEpochRow) *row = (const SF_PB(NameEpochRow) *)found;
+    uint64_t epoch = of_namespace ? outcome->namespace_name_allocation_epoch
+                                  : outcome->collection_name_allocation_epoch;
+    *out_reserves = err == SF_OK && row != NULL && row->last_allocated_epoch <= epoch;
+    return err;
+}
+
+enum sf_err sf_catalog_record_current(struct sf_sql_conn *conn,
+                                      const SF_PB(CommandOutcomeObject) * outcome,
+                                      struct sf_arena *arena, struct sf_diag *diag,
+                                      bool *out_current)
+{
+    enum sf_err err = SF_OK;
+    *out_current = false;
+    for (size_t i = 0; i < outcome->n_control_objects && err == SF_OK && !*out_current; i++) {
+        struct control_key key;
+        if (!parse_control(outcome->control_objects[i]->key, &key)) {
+            *out_current = true; /* of another revision of this program */
+            break;
+        }
+        err = control_current(conn, &key, arena, diag, out_current);
+        bool of_namespace = is_family(&key, "namespace_descriptor_v");
+        bool creates = key.number == 1 &&
+                       (of_namespace || is_family(&key, "collection_descriptor_v")) &&
+                       outcome->scope != NULL;
+        if (err == SF_OK && !*out_current && creates)
+            err = reserves_epoch(conn, outcome, of_namespace, arena, diag, out_current);
+    }
+    return err;
+}
