@@ -8,6 +8,10 @@
  *   stage 1   the outcome: the commit point
  *   stage 2   replay pointers; then one SQL transaction, then the answers
  *
+ * A group's rows are written while the next group is appended; one group at a time, in the order of
+ * the segments. The lanes of a group are held until its rows stand, so the next one touches none of
+ * them. The watermark passes no group that has not been shown whole.
+ *
  * On a store that this process holds alone all stages travel in one batch with one sync. Elsewhere
  * the boundary is looked at between the append and stage 1. Whatever fails is brought to an end put
  * by put: an orphan is replaced, a lost name epoch means a fresh attempt, a listed command that is
@@ -503,11 +507,13 @@ static void materialize(struct group *group)
         all_settled = all_settled && !group->members[i].unsettled;
         committed += group->members[i].committed && !group->members[i].over ? 1 : 0;
     }
+    if (!all_settled)
+        group->catalog->show_gap = true;
     if (committed == 0)
         return;
     enum sf_err err = SF_OK;
     if (!SF_MUTANT(ccs_ack_early))
-        err = show_range(group, 0, group->count, all_settled ? group->slot : 0);
+        err = show_range(group, 0, group->count, group->catalog->show_gap ? 0 : group->slot);
     for (size_t i = 0; i < group->count; i++) {
         struct member *member = &group->members[i];
         if (!member->committed || member->over)
@@ -519,6 +525,7 @@ static void materialize(struct group *group)
             one = show_range(group, i, i + 1, 0);
         }
         if (one != SF_OK) {
+            group->catalog->show_gap = true;
             decide(member, SF_CATALOG_GIVEN_UP);
             continue;
         }
@@ -535,18 +542,17 @@ static void materialize(struct group *group)
 static void note_settled(struct group *group)
 {
     struct sf_catalog *catalog = group->catalog;
-    for (size_t i = 0; i < group->count; i++) {
-        const struct member *member = &group->members[i];
-        if (member->unsettled ||
-            (member->committed && member->command->result != SF_CATALOG_COMMITTED))
-            return;
-    }
+    for (size_t i = 0; i < group->count; i++)
+        catalog->show_gap = catalog->show_gap || group->members[i].unsettled;
+    if (catalog->show_gap)
+        return;
     atomic_store(&catalog->settled, group->slot);
     if (group->slot >= atomic_load(&catalog->watermark) + SF_CATALOG_WATERMARK_LAG)
         (void)show_range(group, 0, 0, group->slot);
 }
 
-static void group_run(struct group *group)
+/* Up to the replay pointers. Errors: why no member is committed, with slot 0 none was listed. */
+static enum sf_err commit(struct group *group)
 {
     struct sf_catalog *catalog = group->catalog;
     enum sf_err err = sf_catalog_ending(catalog) ? SF_ERR_STOPPED : append(group);
@@ -560,19 +566,71 @@ static void group_run(struct group *group)
             else
                 decide(&group->members[i], SF_CATALOG_GIVEN_UP);
         }
-        if (group->slot != 0 && err != SF_ERR_DEPOSED && err != SF_ERR_STOPPED)
-            note_settled(group);
-        return;
+        return err;
     }
     if (SF_MUTANT(ccs_watermark_ahead))
         (void)show_range(group, 0, 0, group->slot);
     atomic_fetch_add(&catalog->groups_committed, 1);
     finish_all(group);
-    materialize(group);
+    return SF_OK;
+}
+
+/* Waits for the turn to write rows; only the leader does. */
+static void show_enter(struct sf_catalog *catalog, struct sf_sched *sched)
+{
+    struct sf_waiter waiter;
+    sf_waiter_init(&waiter, sched);
+    pthread_mutex_lock(&catalog->group_mu);
+    bool busy = catalog->showing;
+    SF_ASSERT(catalog->show_wait == NULL);
+    if (busy)
+        catalog->show_wait = &waiter;
+    catalog->showing = true;
+    pthread_mutex_unlock(&catalog->group_mu);
+    if (busy)
+        sf_waiter_wait(&waiter);
+    sf_waiter_fini(&waiter);
+}
+
+/* Ends the turn, or hands it to who waits. */
+static void show_leave(struct sf_catalog *catalog)
+{
+    pthread_mutex_lock(&catalog->group_mu);
+    struct sf_waiter *next = catalog->show_wait;
+    catalog->show_wait = NULL;
+    catalog->showing = next != NULL;
+    pthread_mutex_unlock(&catalog->group_mu);
+    if (next != NULL)
+        sf_waiter_wake(next);
+}
+
+/* The group's turn: rows, watermark. `err` is what the commit came to. */
+static void show_group(struct group *group, enum sf_err err)
+{
+    if (err == SF_ERR_DEPOSED || err == SF_ERR_STOPPED) {
+        group->catalog->show_gap = true; /* listed, and left to the next owner */
+        return;
+    }
+    if (err == SF_OK)
+        materialize(group);
     note_settled(group);
 }
 
-/* Takes what waits as a group, runs it, wakes its members, hands the lead on. */
+/* Lets the next group begin; one of its commands leads it. */
+static void hand_on(struct sf_catalog *catalog)
+{
+    pthread_mutex_lock(&catalog->group_mu);
+    struct sf_catalog_command *next = catalog->group_head;
+    if (next != NULL)
+        next->lead = true;
+    else
+        catalog->group_led = false;
+    pthread_mutex_unlock(&catalog->group_mu);
+    if (next != NULL)
+        sf_waiter_wake(&next->waiter);
+}
+
+/* Takes what waits as a group, commits it, hands the lead on, shows it, wakes its members. */
 static void lead(struct sf_catalog *catalog, struct sf_catalog_command *self)
 {
     struct group *group = sf_calloc(1, sizeof(*group));
@@ -587,7 +645,15 @@ static void lead(struct sf_catalog *catalog, struct sf_catalog_command *self)
         catalog->group_tail = NULL;
     pthread_mutex_unlock(&catalog->group_mu);
     int64_t begin_ns = sf_clock_mono_ns(catalog->deps.clock);
-    group_run(group);
+    enum sf_err err = commit(group);
+    bool turn = group->slot != 0;
+    if (turn)
+        show_enter(catalog, group->sched);
+    hand_on(catalog);
+    if (turn) {
+        show_group(group, err);
+        show_leave(catalog);
+    }
     if (catalog->metric_group_ms != NULL)
         sf_metric_observe_ms(catalog->metric_group_ms,
                              (double)(sf_clock_mono_ns(catalog->deps.clock) - begin_ns) / 1e6);
@@ -600,15 +666,6 @@ static void lead(struct sf_catalog *catalog, struct sf_catalog_command *self)
             sf_waiter_wake(&member->command->waiter);
     }
     free(group);
-    pthread_mutex_lock(&catalog->group_mu);
-    struct sf_catalog_command *next = catalog->group_head;
-    if (next != NULL)
-        next->lead = true;
-    else
-        catalog->group_led = false;
-    pthread_mutex_unlock(&catalog->group_mu);
-    if (next != NULL)
-        sf_waiter_wake(&next->waiter);
 }
 
 void sf_catalog_group_flush(struct sf_catalog *catalog)

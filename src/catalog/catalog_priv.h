@@ -256,6 +256,10 @@ struct sf_catalog {
     pthread_mutex_t group_mu;
     struct sf_catalog_command *group_head, *group_tail; /* waiting for a group */
     bool group_led;                                     /* somebody leads */
+    bool showing;                                       /* a group writes its rows */
+    struct sf_waiter *show_wait;                        /* the leader that waits to write its own */
+    /* of the group whose turn it is to write rows */
+    bool show_gap; /* a group was not shown whole: the watermark stays */
     /* under state_mu */
     pthread_mutex_t state_mu;
     struct sf_catalog_waiter *look_head, *look_tail; /* readings that wait for one look */

@@ -623,6 +623,8 @@ static rocksdb_options_t *db_options(void)
     rocksdb_options_set_stats_dump_period_sec(options, 0);
     rocksdb_options_set_compression(options, rocksdb_lz4_compression);
     rocksdb_options_set_write_buffer_size(options, (size_t)64 << 20);
+    rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, 0.01); /* the same there */
+    rocksdb_options_set_memtable_whole_key_filtering(options, 1);
     rocksdb_options_set_recycle_log_file_num(options, 0);
     rocksdb_options_set_keep_log_file_num(options, 4);
     rocksdb_options_set_max_background_jobs(options, 2);
