@@ -471,8 +471,12 @@ int main(int argc, char **argv)
     const struct argp argp = {option_table, parse, NULL, "The catalog behind its gRPC server.",
                               NULL,         NULL,  NULL};
     char template[] = "./bench-catalog-XXXXXX";
-    struct plan plan = {
-        .workers = 64, .ms = 5000, .reads = 500000, .few = 1000, .many = 1000000, .peer_seconds = 5};
+    struct plan plan = {.workers = 64,
+                        .ms = 5000,
+                        .reads = 500000,
+                        .few = 1000,
+                        .many = 1000000,
+                        .peer_seconds = 5};
 
     (void)signal(SIGPIPE, SIG_IGN);
     if (argc == 9 && strcmp(argv[1], "serve") == 0)

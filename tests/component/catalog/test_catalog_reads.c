@@ -1,7 +1,7 @@
 /* Reads: what memory holds changes no answer, and how they go over the lanes. */
 #include <stdio.h>
 
-#include "component/catalog/catalog_world.h"
+#include "component/catalog/lineage_world.h"
 
 static int setup(void **state)
 {
@@ -290,6 +290,50 @@ static void test_unbound_name(void **state)
     assert_true(found->descriptor->collection->collection_id == id);
 }
 
+/* A dropped lineage is seen by nobody from its answer on; its name comes back under another
+ * revision. */
+static void test_rebound_name(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-3.2-03");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t first = world_collection(w, "c1", ns, "books");
+    world_schema(w, "s1", ns, first, 1, "tok-1");
+    struct question all[READS];
+    questions(w, ns, first, "books", all);
+    for (size_t i = 0; i < READS; i++)
+        assert_non_null(world_call(w, all[i].method, all[i].request));
+    const SF_PB(ResolveCollectionNameBindingResponse) *bound =
+        world_call(w, all[6].method, all[6].request);
+    assert_true(bound->collection->collection_id == first);
+    assert_true(lineage_drop(w, "d1", ns, first, NULL) != 0);
+    for (size_t i = 2; i < 6; i++) {
+        assert_null(world_call(w, all[i].method, all[i].request));
+        assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+    }
+    const SF_PB(ResolveCollectionNameBindingResponse) *unbound =
+        world_call(w, all[6].method, all[6].request);
+    assert_null(unbound->collection);
+    assert_true(unbound->collection_name_binding_revision >
+                bound->collection_name_binding_revision);
+    const SF_PB(GetCollectionAdmissionStateResponse) *dead =
+        world_call(w, all[7].method, all[7].request);
+    assert_int_equal(dead->state->lifecycle, SF_PBE(COLLECTION_ADMISSION_LIFECYCLE, TOMBSTONED));
+    sf_clock_manual_advance(&w->clock, INT64_C(8) * 24 * 3600 * 1000);
+    (void)lineage_sweep(w); /* the name is free again */
+    uint64_t second = world_collection(w, "c2", ns, "books");
+    assert_true(second != first);
+    const SF_PB(ResolveCollectionNameBindingResponse) *again =
+        world_call(w, all[6].method, all[6].request);
+    assert_true(again->collection->collection_id == second);
+    assert_true(again->collection_name_binding_revision >
+                unbound->collection_name_binding_revision);
+    const SF_PB(GetCollectionMetadataResponse) *named =
+        world_call(w, all[3].method, all[3].request);
+    assert_true(named->descriptor->collection->collection_id == second);
+    assert_null(world_call(w, all[2].method, all[2].request)); /* the old ref stays dead */
+}
+
 /* ---- equal bytes -------------------------------------------------------------------------- */
 
 static void packed(struct world *w, const char *identity, const struct question *q,
@@ -397,7 +441,7 @@ static const void *over(struct world *w, struct lanes *lanes, const char *method
 static void test_lanes(void **state)
 {
     struct world *w = *state;
-    SF_PROVES("CCS-3.1-05");
+    SF_PROVES("CCS-3.1-05", "CCS-3.1-11");
     struct lanes lanes = {.base = {.lane = on_lane}};
     world_stop(w);
     w->trace = &lanes.base;
@@ -442,6 +486,12 @@ static void test_lanes(void **state)
         assert_null(over(w, &lanes, all[i].method, all[i].request, "collection-id"));
         assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
     }
+    SF_PB(DropCollectionRequest) *drop = lineage_drop_request(w, "d0", ns + 1, id, NULL);
+    assert_null(over(w, &lanes, "DropCollection", drop, "collection-id"));
+    assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+    drop = lineage_drop_request(w, "d1", ns, id, NULL);
+    assert_non_null(over(w, &lanes, "DropCollection", drop, "collection-id"));
+    assert_true(lanes.seen[0].key == id_key);
     world_stop(w);
     w->trace = NULL;
     assert_int_equal(world_open(w), SF_OK);
@@ -455,6 +505,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_memory_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unbound_name, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unbound_name, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_rebound_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rebound_name, setup_shared, teardown),
         cmocka_unit_test_setup_teardown(test_equal_bytes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_equal_bytes, setup_shared, teardown),
         cmocka_unit_test_setup_teardown(test_row_restored, setup, teardown),
