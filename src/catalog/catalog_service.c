@@ -7,6 +7,8 @@
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_quota.h"
 #include "catalog/catalog_retention.h"
+#include "catalog/catalog_checkpoint.h"
+#include "catalog/catalog_digest.h"
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_lifecycle.h"
@@ -279,6 +281,8 @@ static const struct sf_method operations_methods[] = {
     METHOD("VerifyCheckpoint", verify_checkpoint_request, verify_checkpoint_response,
            sf_catalog_checkpoint_verify),
     METHOD("RunCatalogJob", run_catalog_job_request, run_catalog_job_response, sf_catalog_job_call),
+    METHOD("DigestProjection", digest_projection_request, digest_projection_response,
+           sf_catalog_digest_call),
     METHOD("ShowLineage", show_lineage_request, show_lineage_response, sf_catalog_lineage_call),
     METHOD("ShowQuota", show_quota_request, show_quota_response, sf_catalog_quota_show),
     METHOD("ShowStatistics", show_statistics_request, show_statistics_response,

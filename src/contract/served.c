@@ -39,7 +39,7 @@ static const struct sf_contract_method methods[] = {
     {CATALOG_OPS, "CreateCheckpoint", true},
     {CATALOG_OPS, "ListCheckpoints", true},
     {CATALOG_OPS, "VerifyCheckpoint", true},
-    {CATALOG_OPS, "DigestProjection", false},
+    {CATALOG_OPS, "DigestProjection", true},
     {CATALOG_OPS, "CheckCatalog", false},
     {CATALOG_OPS, "RunRetention", true},
     {CATALOG_OPS, "ShowReplay", false},
