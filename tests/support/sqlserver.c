@@ -36,11 +36,31 @@ static void servers_folder(char out[128])
     out[strcspn(out, "\n")] = '\0';
 }
 
-static bool pg_raw(const char *host, const char *database, const char *sql, char *out, size_t size)
+/* The last connection: making one is dear at PostgreSQL. */
+static PGconn *pg_kept;
+
+static void pg_forget(void)
+{
+    PQfinish(pg_kept);
+    pg_kept = NULL;
+}
+
+static PGconn *pg_open(const char *host, const char *database)
 {
     const char *const keys[] = {"host", "user", "dbname", NULL};
     const char *const values[] = {host, "postgres", database, NULL};
-    PGconn *pg = PQconnectdbParams(keys, values, 0);
+
+    if (pg_kept == NULL || PQstatus(pg_kept) != CONNECTION_OK ||
+        strcmp(PQdb(pg_kept), database) != 0 || strcmp(PQhost(pg_kept), host) != 0) {
+        pg_forget();
+        pg_kept = PQconnectdbParams(keys, values, 0);
+    }
+    return pg_kept;
+}
+
+static bool pg_raw(const char *host, const char *database, const char *sql, char *out, size_t size)
+{
+    PGconn *pg = pg_open(host, database);
     PGresult *result = PQexec(pg, sql);
     ExecStatusType status = PQresultStatus(result);
     bool ok = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
@@ -50,7 +70,6 @@ static bool pg_raw(const char *host, const char *database, const char *sql, char
     else if (status == PGRES_TUPLES_OK && PQntuples(result) > 0)
         (void)snprintf(out, size, "%s", PQgetvalue(result, 0, 0));
     PQclear(result);
-    PQfinish(pg);
     return ok;
 }
 
@@ -79,10 +98,9 @@ static int first_value(void *arg, int columns, char **values, char **names)
 {
     char *out = arg;
 
-    (void)columns;
     (void)names;
-    if (out[0] == '\0' && values[0] != NULL)
-        (void)snprintf(out, 4096, "%s", values[0]);
+    if (out[0] == '\0' && values[columns - 1] != NULL) /* the last: a plan's text is there */
+        (void)snprintf(out, 4096, "%s", values[columns - 1]);
     return 0;
 }
 

@@ -199,7 +199,25 @@ void world_rebuild(struct world *w)
 
 struct world *world_new(bool exclusive)
 {
+    struct sf_test_sql place;
+    sf_test_sql_make(&place, true);
+    struct world *w = world_new_at(exclusive, &place);
+    w->borrowed = false;
+    return w;
+}
+
+struct world *world_new_at(bool exclusive, const struct sf_test_sql *place)
+{
     struct world *w = sf_calloc(1, sizeof(*w));
+    w->place = *place;
+    w->borrowed = true;
+    if (place->where.path != NULL)
+        w->place.where.path = w->place.path;
+    if (place->where.kind != SF_SQL_SQLITE) {
+        w->place.where.server.host = w->place.host;
+        w->place.where.server.database = w->place.database;
+        w->place.where.server.password_file = w->place.password_file;
+    }
     assert_int_equal(sf_pbjson_register(sf_view_bytes(sf_contract_descriptor_set,
                                                       sf_contract_descriptor_set_size)),
                      SF_OK);
@@ -210,7 +228,6 @@ struct world *world_new(bool exclusive)
                             .w = w,
                             .cut_after = UINT64_MAX};
     pthread_mutex_init(&w->wire.trace_mu, NULL);
-    sf_test_sql_make(&w->place, true);
     assert_int_equal(sf_catalog_projection_open_at(&w->place.where, &w->diag, &w->sql), SF_OK);
     sf_clock_manual_init(&w->clock, WORLD_UNIX_MS, 1000000000);
     struct sf_pool_options pool = {.workers = 8, .max_queued_tasks = 4096};
@@ -229,7 +246,8 @@ void world_destroy(struct world *w)
     world_stop(w);
     sf_pool_destroy(w->pool);
     sf_sql_close(w->sql);
-    sf_test_sql_drop(&w->place);
+    if (!w->borrowed)
+        sf_test_sql_drop(&w->place);
     sf_store_destroy(w->truth);
     sf_keyring_destroy(w->keyring);
     sf_arena_destroy(w->arena);
@@ -501,6 +519,13 @@ const char *world_answers(struct world *w, uint64_t ns)
     const char *text = sf_arena_str(w->arena, sf_buf_view(&out));
     sf_buf_fini(&out);
     return text;
+}
+
+const SF_PB(DigestProjectionResponse) * world_digest(struct world *w)
+{
+    SF_PB(DigestProjectionResponse) *out = sf_arena_alloc(w->arena, sizeof(*out));
+    assert_int_equal(sf_catalog_digest(w->sql, NULL, w->arena, &w->diag, out), SF_OK);
+    return out;
 }
 
 const void *world_object(struct world *w, const char *key, const ProtobufCMessageDescriptor *desc)

@@ -8,6 +8,7 @@
 #ifndef SF_TESTS_COMPONENT_CATALOG_WORLD_H
 #define SF_TESTS_COMPONENT_CATALOG_WORLD_H
 
+#include "catalog/catalog_digest.h"
 #include "catalog/catalog_rows.h"
 #include "catalog/catalog_rules.h"
 #include "exec/sched.h"
@@ -42,6 +43,7 @@ struct world {
     struct sf_store *truth;
     struct wire wire;
     struct sf_test_sql place; /* where the projection is */
+    bool borrowed;            /* `place` is the caller's */
     struct sf_sql *sql;
     struct sf_sched *pool;
     struct sf_clock_manual clock;
@@ -63,6 +65,9 @@ struct world {
 
 /* A started world; `exclusive` as struct sf_store says. */
 struct world *world_new(bool exclusive);
+
+/* The same over a projection that the caller made and drops. */
+struct world *world_new_at(bool exclusive, const struct sf_test_sql *place);
 void world_destroy(struct world *w);
 
 /* Stops the catalog; a cut wire is mended. */
@@ -119,6 +124,9 @@ void world_enrich(struct world *w);
 /* Every public answer about namespace `ns` and its collections as one text, once the descriptor
  * projectors ran. */
 const char *world_answers(struct world *w, uint64_t ns);
+
+/* Digest of the projection, in the world's arena. */
+const SF_PB(DigestProjectionResponse) * world_digest(struct world *w);
 
 /* An object of the truth as its message; NULL when absent. */
 const void *world_object(struct world *w, const char *key, const ProtobufCMessageDescriptor *desc);
