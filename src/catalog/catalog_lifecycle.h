@@ -46,6 +46,15 @@ enum sf_err sf_catalog_tombstone_find(struct sf_catalog *catalog, uint64_t names
                                       uint64_t collection_id, struct sf_arena *arena,
                                       struct sf_diag *diag, struct sf_catalog_tombstone *out);
 
+/* A versioned control object that an APPLIED record names by key and SHA-256; *out_object NULL:
+ * absent, or an orphan. `key` is taken over; *out_ref names the object, in `arena`. Errors as
+ * sf_catalog_tombstone_find. */
+enum sf_err sf_catalog_committed_read(struct sf_catalog *catalog, struct sf_buf *key,
+                                      const ProtobufCMessageDescriptor *desc,
+                                      struct sf_arena *arena, struct sf_diag *diag,
+                                      SF_PB(ControlObjectRef) * out_ref,
+                                      ProtobufCMessage **out_object);
+
 /* Makes the projection show a tombstone that stands: the row, from its descriptor when it is lost,
  * and what the tombstone says. Under the collection's gate. OP-17, note section 9.3. */
 enum sf_err sf_catalog_tombstone_restore(struct sf_catalog *catalog,

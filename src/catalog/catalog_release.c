@@ -220,6 +220,30 @@ static enum sf_err namespace_load(struct sf_catalog_command *command, struct sf_
     return err == SF_OK && command->rows.ns != NULL ? judge(command, conn) : err;
 }
 
+/* As confirm_horizon: the descriptor that tombstoned the namespace must name the cutoff. */
+static enum sf_err confirm_descriptor(struct sf_catalog_command *command)
+{
+    const SF_PB(NamespaceRow) *row = command->rows.ns;
+    struct sf_buf key = {0};
+    SF_PB(ControlObjectRef) ref;
+    ProtobufCMessage *message = NULL;
+    sf_catalog_key_namespace(&key, row->namespace_id, row->namespace_revision);
+    enum sf_err err = sf_catalog_committed_read(
+        command->catalog, &key, &searchfabric__v1__namespace_descriptor_object__descriptor,
+        command->scratch, &command->diag, &ref, &message);
+    if (err != SF_OK)
+        return err;
+    const SF_PB(NamespaceDescriptorObject) *object =
+        (const SF_PB(NamespaceDescriptorObject) *)message;
+    if (object == NULL || object->lifecycle_state != SF_PBE(NAMESPACE_LIFECYCLE_STATE, TOMBSTONED))
+        return sf_diag_set(&command->diag, SF_ERR_CORRUPT,
+                           "a tombstoned row has no descriptor that says so");
+    if (object->lifecycle_gc_after_unix_ms == namespace_intent(command)->release_cutoff_unix_ms)
+        return SF_OK;
+    command->rows.blocked_by = "horizon_not_reached";
+    return still_reserved(command, "namespace_name");
+}
+
 static enum sf_err namespace_plan(struct sf_catalog_command *command)
 {
     const SF_PB(NamespaceNameReservationReleaseIntent) *intent = namespace_intent(command);
@@ -229,12 +253,11 @@ static enum sf_err namespace_plan(struct sf_catalog_command *command)
     if (row == NULL || strcmp(row->namespace_name, intent->namespace_name) != 0 ||
         row->namespace_name_allocation_epoch != intent->releasing_namespace_name_allocation_epoch)
         return sf_diag_set(&command->diag, SF_RESOURCE_NOT_FOUND, "no such reservation");
-    if (command->rows.blocked_by == NULL &&
-        row->lifecycle_gc_after_unix_ms != intent->release_cutoff_unix_ms)
-        command->rows.blocked_by = "horizon_not_reached";
     if (command->rows.blocked_by != NULL)
         return still_reserved(command, "namespace_name");
-    enum sf_err err = sf_catalog_plan_ts(command, 1, &applied_ts);
+    enum sf_err err = confirm_descriptor(command);
+    if (err == SF_OK)
+        err = sf_catalog_plan_ts(command, 1, &applied_ts);
     if (err == SF_OK)
         err = sf_catalog_plan_outcome(
             command, applied_ts,

@@ -38,12 +38,11 @@ static enum sf_err read_record(struct sf_catalog *catalog, const char *command_i
     return err;
 }
 
-/* A versioned control object that an APPLIED record names; *out_object NULL: absent or an orphan.
- * The key is taken over by `out_ref`, in the arena. */
-static enum sf_err read_committed(struct sf_catalog *catalog, struct sf_buf *key,
-                                  const ProtobufCMessageDescriptor *desc, struct sf_arena *arena,
-                                  struct sf_diag *diag, SF_PB(ControlObjectRef) * out_ref,
-                                  ProtobufCMessage **out_object)
+enum sf_err sf_catalog_committed_read(struct sf_catalog *catalog, struct sf_buf *key,
+                                      const ProtobufCMessageDescriptor *desc,
+                                      struct sf_arena *arena, struct sf_diag *diag,
+                                      SF_PB(ControlObjectRef) * out_ref,
+                                      ProtobufCMessage **out_object)
 {
     char digest[SF_SHA256_HEX_BYTES];
     ProtobufCMessage *message = NULL;
@@ -105,9 +104,9 @@ enum sf_err sf_catalog_tombstone_find(struct sf_catalog *catalog, uint64_t names
     ProtobufCMessage *message = NULL;
     *out = (struct sf_catalog_tombstone){0};
     sf_catalog_key_tombstone(&key, namespace_id, collection_id, SF_CATALOG_DROP_REVISION);
-    enum sf_err err =
-        read_committed(catalog, &key, &searchfabric__v1__collection_tombstone_object__descriptor,
-                       arena, diag, &out->ref, &message);
+    enum sf_err err = sf_catalog_committed_read(
+        catalog, &key, &searchfabric__v1__collection_tombstone_object__descriptor, arena, diag,
+        &out->ref, &message);
     if (err != SF_OK || message == NULL)
         return err;
     out->object = (const SF_PB(CollectionTombstoneObject) *)message;
@@ -163,9 +162,9 @@ enum sf_err sf_catalog_tombstone_restore(struct sf_catalog *catalog,
     ProtobufCMessage *descriptor = NULL;
     sf_catalog_key_collection(&key, ref->namespace_id, ref->collection_id,
                               tombstone->descriptor_revision);
-    enum sf_err err =
-        read_committed(catalog, &key, &searchfabric__v1__collection_descriptor_object__descriptor,
-                       arena, diag, &named, &descriptor);
+    enum sf_err err = sf_catalog_committed_read(
+        catalog, &key, &searchfabric__v1__collection_descriptor_object__descriptor, arena, diag,
+        &named, &descriptor);
     if (err == SF_OK && descriptor == NULL)
         err = sf_diag_set(diag, SF_ERR_CORRUPT, "a tombstone names no committed descriptor");
     if (err != SF_OK)
@@ -193,6 +192,7 @@ enum sf_err sf_catalog_tombstone_restore(struct sf_catalog *catalog,
     sf_catalog_state_forget(catalog, ref->namespace_id, ref->collection_id);
     sf_catalog_state_binding(catalog, ref->namespace_id, tombstone->collection_name);
     sf_catalog_state_namespace(catalog, ref->namespace_id, NULL);
+    sf_catalog_projectors_changed(catalog);
     if (err == SF_OK)
         SF_LOG(WARN, "catalog_tombstone_restored", SF_KV_U64("namespace_id", ref->namespace_id),
                SF_KV_U64("collection_id", ref->collection_id),

@@ -1,5 +1,6 @@
 /* Drops, transitions and releases as callers, objects and rows see them. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -971,6 +972,118 @@ static void test_intent_records(void **state)
     }
 }
 
+/* ---- schemas of a lineage ----------------------------------------------------------------- */
+
+/* Reads pointer and row of the active generation over and over. */
+struct watcher {
+    struct world *w;
+    uint64_t ns, id;
+    _Atomic bool stop;
+    uint64_t seen, versions; /* snapshots; different active versions among them */
+};
+
+static void *watch(void *arg)
+{
+    struct watcher *watcher = arg;
+    uint64_t last = 0;
+    while (!atomic_load(&watcher->stop)) {
+        struct sf_diag diag;
+        struct sf_sql_stmt *stmt;
+        bool row = false;
+        struct sf_sql_conn *conn = sf_sql_acquire(watcher->w->sql, NULL, SF_SQL_READ);
+        assert_int_equal(sf_sql_prepare(conn,
+                                        "SELECT c.active_schema_version, g.schema_version,"
+                                        " c.active_schema_generation_token,"
+                                        " g.schema_generation_token, g.sync_state"
+                                        " FROM collections c LEFT JOIN schema_generations g"
+                                        " ON g.namespace_id = c.namespace_id"
+                                        " AND g.collection_id = c.collection_id"
+                                        " AND g.schema_version = (SELECT MAX(m.schema_version)"
+                                        " FROM schema_generations m WHERE m.namespace_id = ?1"
+                                        " AND m.collection_id = ?2)"
+                                        " WHERE c.namespace_id = ?1 AND c.collection_id = ?2",
+                                        &diag, &stmt),
+                         SF_OK);
+        sf_sql_bind_u64(stmt, 1, watcher->ns);
+        sf_sql_bind_u64(stmt, 2, watcher->id);
+        assert_int_equal(sf_sql_step(stmt, &diag, &row), SF_OK);
+        assert_true(row);
+        assert_true(sf_sql_col_is_null(stmt, 0) == sf_sql_col_is_null(stmt, 1));
+        if (!sf_sql_col_is_null(stmt, 0)) { /* the newest row is the one that is pointed at */
+            uint64_t version = sf_sql_col_u64(stmt, 0);
+            assert_true(version == sf_sql_col_u64(stmt, 1));
+            assert_true(sf_view_equal(sf_sql_col_text(stmt, 2), sf_sql_col_text(stmt, 3)));
+            assert_true(sf_view_equal(sf_sql_col_text(stmt, 4), sf_view_str("APPLYING")));
+            watcher->versions += version != last ? 1 : 0;
+            last = version;
+        }
+        watcher->seen++;
+        sf_sql_finish(stmt);
+        sf_sql_release(conn);
+    }
+    return NULL;
+}
+
+static void test_schema_shows_whole(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-7-12");
+    struct watcher watcher = {.w = w};
+    pthread_t thread;
+    char key[16];
+    watcher.ns = world_namespace(w, "n1", "alpha");
+    watcher.id = world_collection(w, "c1", watcher.ns, "books");
+    assert_int_equal(pthread_create(&thread, NULL, watch, &watcher), 0);
+    for (uint64_t version = 1; version <= 40; version++) {
+        snprintf(key, sizeof(key), "tok-%" PRIu64, version);
+        world_schema(w, key, watcher.ns, watcher.id, version, key);
+    }
+    atomic_store(&watcher.stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(watcher.seen != 0 && watcher.versions != 0);
+}
+
+static void check_bootstrap(struct world *w, const char *method, const void *request)
+{
+    assert_null(world_call(w, method, request));
+    assert_int_equal(w->diag.err, SF_CATALOG_UNAVAILABLE);
+    assert_string_equal(sf_diag_get(&w->diag, "catalog_unavailable_reason"), "schema_bootstrap");
+    assert_string_equal(sf_diag_get(&w->diag, "schema_bootstrap_state"),
+                        "no_active_schema_generation");
+}
+
+/* A collection without a schema: everything that depends on one says so in the same words. */
+static void test_bootstrap(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-7-14");
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    SF_PB(CollectionRef) ref;
+    searchfabric__v1__collection_ref__init(&ref);
+    ref.namespace_id = ns;
+    ref.collection_id = world_collection(w, "c1", ns, "books");
+    SF_PB(RequestMeta) *meta = world_meta(w, "", SF_PBE(CLIENT_KIND, ES_QUERY_GATEWAY));
+    SF_PB(GetCollectionSchemaRequest) schema;
+    SF_PB(GetSchemaSyncStatusRequest) sync;
+    SF_PB(GetCollectionStatisticsRequest) statistics;
+    SF_PB(ResolveServingGenerationRequest) serving;
+    searchfabric__v1__get_collection_schema_request__init(&schema);
+    searchfabric__v1__get_schema_sync_status_request__init(&sync);
+    searchfabric__v1__get_collection_statistics_request__init(&statistics);
+    searchfabric__v1__resolve_serving_generation_request__init(&serving);
+    schema.meta = sync.meta = statistics.meta = meta;
+    schema.collection = sync.collection = statistics.collection = serving.collection = &ref;
+    check_bootstrap(w, "GetCollectionSchema", &schema);
+    check_bootstrap(w, "GetSchemaSyncStatus", &sync);
+    check_bootstrap(w, "GetCollectionStatistics", &statistics);
+    check_bootstrap(w, "ResolveServingGeneration", &serving);
+    assert_int_equal(lineage_drop(w, "d1", ns, ref.collection_id, NULL), DROPPED);
+    assert_null(world_call(w, "GetCollectionStatistics", &statistics));
+    assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+    assert_null(world_call(w, "ResolveServingGeneration", &serving));
+    assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
+}
+
 /* ---- public payloads ---------------------------------------------------------------------- */
 
 static bool names_private(const ProtobufCMessageDescriptor *desc)
@@ -1051,6 +1164,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_transitions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_release_namespace, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sweep_bounds, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_schema_shows_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bootstrap, setup, teardown),
         cmocka_unit_test_setup_teardown(test_intent_identities, setup, teardown),
         cmocka_unit_test_setup_teardown(test_intent_records, setup, teardown),
         cmocka_unit_test_setup_teardown(test_private_state, setup, teardown),

@@ -265,6 +265,29 @@ static void test_tombstone_repair(void **state)
     assert_string_equal(row_state(w, ns, id), "");
 }
 
+/* A row that names an earlier horizon releases nothing: the objects decide. */
+static void test_wrong_horizon(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t other = world_namespace(w, "n2", "beta");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    assert_int_equal(lineage_drop(w, "d1", ns, id, NULL), DROPPED);
+    assert_non_null(lineage_transition(w, other, NS_STATE(TOMBSTONED), 1));
+    lineage_exec(w, "UPDATE collections SET gc_after_unix_ms = 5");
+    lineage_exec(w, "UPDATE namespaces SET lifecycle_gc_after_unix_ms = 5"
+                    " WHERE lifecycle_state = 'TOMBSTONED'");
+    const SF_PB(RunReleaseSweepResponse) *swept = lineage_sweep(w);
+    assert_int_equal(swept->released_collection_names + swept->released_namespace_names, 0);
+    assert_int_equal(swept->kept, 2);
+    assert_null(lineage_record(w, KIND(COLLECTION_NAME_RESERVATION_RELEASE), 0));
+    assert_null(lineage_record(w, KIND(NAMESPACE_NAME_RESERVATION_RELEASE), 0));
+    world_rebuild(w);
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
+    swept = lineage_sweep(w);
+    assert_int_equal(swept->released_collection_names + swept->released_namespace_names, 2);
+}
+
 /* Puts a control object that no record names. */
 static void plant(struct world *w, struct sf_buf *key, const ProtobufCMessage *object)
 {
@@ -881,6 +904,7 @@ int main(void)
         cmocka_unit_test(test_id_gap),
         cmocka_unit_test(test_schema_persisted),
         cmocka_unit_test_setup_teardown(test_tombstone_repair, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wrong_horizon, setup, teardown),
         cmocka_unit_test_setup_teardown(test_orphans, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_index, setup, teardown),
         cmocka_unit_test_setup_teardown(test_namespace_races, setup, teardown),
