@@ -404,6 +404,29 @@ static void test_texts_name_everything(void **state)
     free(errors);
 }
 
+/* Gateways may keep caches of their own: said in the text, and no message of the catalog carries
+ * state of one. */
+static void test_gateways_keep_their_caches(void **state)
+{
+    (void)state;
+    SF_PROVES("CCS-3.2-01");
+    static const char *const files[] = {"searchfabric/v1/search_fabric.proto",
+                                        "searchfabric/v1/catalog_control_private.proto"};
+    char *api = text_read(SF_API_TEXT);
+    assert_non_null(strstr(api, "### Caches of gateways"));
+    assert_non_null(strstr(api, "may keep descriptors of namespaces and collections"));
+    assert_non_null(strstr(api, "The server holds no state about a gateway's cache"));
+    for (size_t f = 0; f < SF_ARRAY_LEN(files); f++) {
+        const file_descriptor *file = file_named(files[f]);
+        for (size_t m = 0; m < file->n_message_type; m++) {
+            const message_descriptor *message = file->message_type[m];
+            for (size_t i = 0; i < message->n_field; i++)
+                assert_null(strstr(message->field[i]->name, "cache"));
+        }
+    }
+    free(api);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +435,7 @@ int main(void)
         cmocka_unit_test(test_unserved_answer),
         cmocka_unit_test(test_allocator_surface),
         cmocka_unit_test(test_no_commit_callback),
+        cmocka_unit_test(test_gateways_keep_their_caches),
         cmocka_unit_test(test_public_descriptors_hide_private_state),
         cmocka_unit_test(test_readable_lifecycle_has_two_branches),
         cmocka_unit_test(test_sync_state_has_four_branches),
