@@ -193,6 +193,7 @@ static void command_destroy(struct sf_catalog_command *command)
 {
     for (size_t i = 0; i < SF_CATALOG_CONTROL_PUTS; i++)
         sf_catalog_put_fini(&command->plan.controls[i]);
+    sf_catalog_put_fini(&command->plan.follow);
     sf_arena_destroy(command->scratch);
     sf_arena_destroy(command->arena);
     free(command);
@@ -204,6 +205,7 @@ static void begin_try(struct sf_catalog_command *command)
 {
     for (size_t i = 0; i < SF_CATALOG_CONTROL_PUTS; i++)
         sf_catalog_put_fini(&command->plan.controls[i]);
+    sf_catalog_put_fini(&command->plan.follow);
     sf_arena_reset(command->scratch);
     memset(&command->plan, 0, sizeof(command->plan));
     memset(&command->rows, 0, sizeof(command->rows));
@@ -407,6 +409,8 @@ static enum step run_gated(struct sf_catalog_command *command)
         return STEP_REFUSE;
     }
     sf_diag_init(&command->diag);
+    if (command->plan.no_record)
+        return STEP_ANSWERED;
     trace_apply(command);
     switch (sf_catalog_group_commit(command)) {
     case SF_CATALOG_COMMITTED:

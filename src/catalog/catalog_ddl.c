@@ -15,8 +15,9 @@
 
 #define PROJECTION_READERS 4u /* snapshots of commands and misses at once, unless asked for */
 
-static const char *const names[SF_CATALOG_DDL_STEPS] = {
-    "catalog", "replay_and_statistics", "lifecycle_quota_and_tombstones", "projectors"};
+static const char *const names[SF_CATALOG_DDL_STEPS] = {"catalog", "replay_and_statistics",
+                                                        "lifecycle_quota_and_tombstones",
+                                                        "projectors", "manifest_heads"};
 
 enum sf_err sf_catalog_projection_open_at(const struct sf_sql_options *where, struct sf_diag *diag,
                                           struct sf_sql **out_sql)

@@ -251,4 +251,7 @@ const char *const sf_catalog_ddl_postgres[SF_CATALOG_DDL_STEPS] = {
     "INSERT INTO catalog_projector_work (namespace_id, collection_id, stamp, stats_due, "
     "index_due, aggregate_due, statistics_due, windows_due, retry_at_unix_ms) SELECT "
     "namespace_id, collection_id, 1, 1, 1, 1, 1, 1, 0 FROM collections WHERE "
-    "lifecycle_state = 'ACTIVE';"};
+    "lifecycle_state = 'ACTIVE';",
+    /* 5: manifest heads */
+    "CREATE INDEX ix_collections_head ON collections (manifest_head_reconciler_status,"
+    " namespace_id, collection_id);"};

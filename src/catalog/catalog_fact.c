@@ -7,6 +7,7 @@
  * that a revision never stands for two bindings. That a name is not bound holds under the revision
  * of the same snapshot alone. That an id is unknown is never kept.
  */
+#include "catalog/catalog_head.h"
 #include "catalog/catalog_read.h"
 
 /* ---- refusals ----------------------------------------------------------------------------- */
@@ -256,6 +257,8 @@ enum sf_err sf_catalog_fact_load(struct sf_catalog *catalog, const struct sf_cat
     *out_value = NULL;
     if (key->fact == SF_CATALOG_FACT_SYNC || key->fact == SF_CATALOG_FACT_ADMISSION)
         err = sf_catalog_adopt_alone(catalog, key->namespace_id, key->collection_id, arena, diag);
+    if (err == SF_OK && key->fact == SF_CATALOG_FACT_ADMISSION)
+        err = sf_catalog_head_admit(catalog, key->namespace_id, key->collection_id, arena, diag);
     if (err != SF_OK)
         return err;
     struct load load = {.key = key, .arena = arena, .diag = diag};

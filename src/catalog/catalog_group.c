@@ -6,7 +6,7 @@
  *
  *   stage 0   control objects, name epochs (compare-and-swap), the segment (for all commands)
  *   stage 1   the outcome: the commit point
- *   stage 2   replay pointers; then one SQL transaction, then the answers
+ *   stage 2   replay pointers, what follows from the outcome; one SQL transaction; the answers
  *
  * A group's rows are written while the next group is appended; one group at a time, in the order of
  * the segments. The lanes of a group are held until its rows stand, so the next one touches none of
@@ -17,6 +17,7 @@
  * by put: an orphan is replaced, a lost name epoch means a fresh attempt, a listed command that is
  * given up is settled by an abort marker before its lane goes on.
  */
+#include "catalog/catalog_head.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -40,8 +41,8 @@ struct group {
     struct member members[GROUP_MAX];
     size_t count;
     uint64_t slot;                         /* of the segment that stands, 0 = none */
-    struct sf_put puts[GROUP_MAX * 5 + 1]; /* one batch */
-    struct sf_catalog_put *whose[GROUP_MAX * 5 + 1];
+    struct sf_put puts[GROUP_MAX * 6 + 1]; /* one batch */
+    struct sf_catalog_put *whose[GROUP_MAX * 6 + 1];
 };
 
 /* ---- append ------------------------------------------------------------------------------- */
@@ -107,6 +108,16 @@ static void encode_outcomes(struct group *group, uint64_t slot)
     }
 }
 
+/* Pointers of a member, and what follows from its outcome. */
+static void add_derived(struct group *group, size_t *io_count, size_t index, uint32_t stage)
+{
+    struct member *member = &group->members[index];
+    for (size_t k = 0; k < member->pointer_count; k++)
+        add_put(group, io_count, &member->pointers[k], stage, (uint32_t)index);
+    if (member->command->plan.follows)
+        add_put(group, io_count, &member->command->plan.follow, stage, (uint32_t)index);
+}
+
 /* Lays out the batch of one append; all stages when `whole`. */
 static size_t lay_out(struct group *group, struct sf_catalog_put *segment, bool whole)
 {
@@ -119,10 +130,8 @@ static size_t lay_out(struct group *group, struct sf_catalog_put *segment, bool 
     add_put(group, &count, segment, 0, SF_COMMAND_ALL);
     for (size_t i = 0; whole && i < group->count; i++)
         add_put(group, &count, &group->members[i].outcome, 1, (uint32_t)i);
-    for (size_t i = 0; whole && i < group->count; i++) {
-        for (size_t k = 0; k < group->members[i].pointer_count; k++)
-            add_put(group, &count, &group->members[i].pointers[k], 2, (uint32_t)i);
-    }
+    for (size_t i = 0; whole && i < group->count; i++)
+        add_derived(group, &count, i, 2);
     return count;
 }
 
@@ -395,8 +404,8 @@ static void submit_outcomes(struct group *group, const bool *ready)
             add_put(group, &count, &group->members[i].outcome, 0, (uint32_t)i);
     }
     for (size_t i = 0; i < group->count; i++) {
-        for (size_t k = 0; ready[i] && k < group->members[i].pointer_count; k++)
-            add_put(group, &count, &group->members[i].pointers[k], 1, (uint32_t)i);
+        if (ready[i])
+            add_derived(group, &count, i, 1);
     }
     if (count == 0)
         return;
@@ -404,6 +413,21 @@ static void submit_outcomes(struct group *group, const bool *ready)
     sf_store_submit_wait(group->catalog->deps.store, group->sched, &batch);
     /* an office that ends here shows again at each put that is still in doubt */
     (void)take_results(group, count);
+}
+
+/* Makes what follows from a committed outcome stand, where the batch did not. */
+static enum sf_err finish_follow(struct group *group, struct member *member)
+{
+    const struct sf_catalog_plan *plan = &member->command->plan;
+    enum sf_err err =
+        plan->follows && plan->follow.state != SF_CATALOG_PUT_STANDS ? SF_ERR_UNAVAILABLE : SF_OK;
+    for (unsigned tries = 1; err == SF_ERR_UNAVAILABLE; tries++) {
+        err = sf_catalog_head_follow(group->catalog, group->sched, &plan->outcome);
+        if (err != SF_ERR_UNAVAILABLE || sf_catalog_ending(group->catalog))
+            break;
+        sf_catalog_pause(group->catalog, group->sched, tries);
+    }
+    return err;
 }
 
 /* From a prepared command to a committed one whose pointers stand, or to its end. */
@@ -429,6 +453,10 @@ static void finish(struct group *group, struct member *member)
             decide(member, SF_CATALOG_GIVEN_UP);
             return;
         }
+    }
+    if (member->committed && finish_follow(group, member) != SF_OK) {
+        member->unsettled = true;
+        decide(member, SF_CATALOG_GIVEN_UP);
     }
 }
 
@@ -494,7 +522,10 @@ static void refresh_cache(struct group *group, const struct member *member)
         outcome->replay_classification == SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL))
         sf_catalog_adopt_mark(catalog, scope->namespace_id, scope->collection_id,
                               outcome->schema_version);
-    sf_catalog_state_committed(catalog, outcome, &member->command->rows);
+    if (outcome->command_kind == SF_PBE(COMMAND_KIND, HEAD_ADVANCE))
+        sf_catalog_head_advanced(catalog, outcome);
+    else
+        sf_catalog_state_committed(catalog, outcome, &member->command->rows);
 }
 
 /* Shows the group; a transaction that fails is run again command by command, until all rows stand

@@ -8,6 +8,8 @@
  *   start -> armed -> (timer) -> queued -> running -> armed ... -> stopped (close)
  */
 #include "catalog/catalog_job.h"
+
+#include "catalog/catalog_head.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_lifecycle.h"
 #include "catalog/catalog_quota.h"
@@ -42,6 +44,8 @@ static const struct sf_catalog_job_kind kinds[] = {
     {"statistics", STATISTICS_PERIOD_MS, false, sf_catalog_run_statistics},
     {"statistics-retention", RETENTION_PERIOD_MS, false, sf_catalog_run_statistics_retention},
     {"retention", 600000, true, sf_catalog_retention_job},
+    {"manifest-head", 5000, false, sf_catalog_heads_run},
+    {"manifest-head-audit", 0, false, sf_catalog_heads_audit},
 };
 
 struct sf_catalog_job {

@@ -6,6 +6,7 @@
  * swap of a retry still in flight fails as well. Pointers are a function of the outcome alone:
  * whoever publishes them again writes the same bytes.
  */
+#include "catalog/catalog_head.h"
 #include "catalog/catalog_retention.h"
 #include "catalog/catalog_rules.h"
 
@@ -205,7 +206,7 @@ enum sf_err sf_catalog_pointers(struct sf_catalog *catalog, struct sf_sched *sch
     }
     for (size_t i = 0; i < count; i++)
         sf_catalog_put_fini(&puts[i]);
-    return err;
+    return err == SF_OK ? sf_catalog_head_follow(catalog, sched, outcome) : err;
 }
 
 const ProtobufCMessageDescriptor *sf_catalog_control_type(SF_PB(CommandKind) kind)

@@ -106,6 +106,9 @@ struct sf_catalog_plan {
     struct sf_catalog_put controls[SF_CATALOG_CONTROL_PUTS]; /* stage 0 of this command */
     size_t control_count;                                    /* used entries */
     int name_epoch_put;                   /* index of the name epoch object, -1 = none */
+    struct sf_catalog_put follow;         /* object that follows from the outcome: with pointers */
+    bool follows;                         /* there is one */
+    bool no_record;                       /* answered by `outcome`, which is not written */
     SF_PB(ControlObjectRef) ref;          /* of `object` */
     SF_PB(ControlObjectRef) * refs[1];    /* what the outcome lists */
     SF_PB(SegmentEntryRef) entry;         /* what the outcome names; slot filled in by the group */
@@ -129,6 +132,7 @@ struct sf_catalog_gates;
 struct sf_catalog_quotas;
 struct sf_catalog_cache;
 struct sf_catalog_waiter;
+struct sf_catalog_heads;
 
 /* Who waits for an intent of the catalog's own (no call): sf_catalog_intend. */
 struct sf_catalog_wait {
@@ -221,6 +225,7 @@ struct sf_catalog {
     struct sf_catalog_jobs *jobs;             /* background work */
     struct sf_catalog_projectors *projectors; /* what of it is due */
     struct sf_catalog_gate_table *gates;      /* locks across lanes */
+    struct sf_catalog_heads *heads;           /* hints of the head reconciler */
     struct sf_metric *metric_commands;        /* NULL = none */
     struct sf_metric *metric_group_ms;        /* NULL = none */
     struct sf_metric *metric_replays;         /* NULL = none */
@@ -447,7 +452,8 @@ enum sf_err sf_catalog_peek(struct sf_catalog *catalog, struct sf_sched *sched,
 size_t sf_catalog_pointer_puts(const SF_PB(CommandOutcomeObject) * outcome,
                                struct sf_catalog_put puts[2]);
 
-/* Makes the replay pointers of a committed outcome stand. Errors as sf_catalog_put_settle. */
+/* Makes the replay pointers of a committed outcome stand, and the object that follows from it.
+ * Errors as sf_catalog_put_settle, SF_ERR_UNAVAILABLE of a read. */
 enum sf_err sf_catalog_pointers(struct sf_catalog *catalog, struct sf_sched *sched,
                                 const SF_PB(CommandOutcomeObject) * outcome);
 

@@ -7,6 +7,7 @@
  * rises by one for every command that changes a binding; the outcome's number is only a floor.
  */
 #include "catalog/catalog_projector.h"
+#include "catalog/catalog_head.h"
 #include "catalog/catalog_rules.h"
 #include "catalog/catalog_lifecycle.h"
 
@@ -263,7 +264,9 @@ static void bind_intent(struct sf_sql_stmt *stmt, const SF_PB(CommandOutcomeObje
     sf_sql_bind_null(stmt, 28);
     if (head != NULL)
         sf_sql_bind_i64(stmt, 28, head->expected_head_version);
-    bind_u64_or_null(stmt, 29, head != NULL, head == NULL ? 0 : head->new_head_version);
+    sf_sql_bind_null(stmt, 29);
+    if (head != NULL)
+        sf_sql_bind_i64(stmt, 29, (int64_t)head->new_head_version);
     bind_str(stmt, 30, head != NULL, head == NULL ? "" : head->manifest_checksum_or_etag);
     sf_sql_bind_null(stmt, 31);
     if (outcome->target_lifecycle_state != SF_PBE(NAMESPACE_LIFECYCLE_STATE, UNSPECIFIED))
@@ -687,6 +690,8 @@ static enum sf_err project_rows(struct sf_catalog *catalog, struct sf_sql_conn *
         return sf_diag_set(diag, SF_ERR_CORRUPT, "record %s names no control object",
                            outcome->command_identity);
     switch (outcome->command_kind) {
+    case SF_PBE(COMMAND_KIND, HEAD_ADVANCE):
+        return sf_catalog_project_head(conn, outcome, diag);
     case SF_PBE(COMMAND_KIND, PUT_NAMESPACE_METADATA):
     case SF_PBE(COMMAND_KIND, NAMESPACE_LIFECYCLE_TRANSITION):
         return project_namespace(conn, (const SF_PB(NamespaceDescriptorObject) *)object, arena,

@@ -62,7 +62,9 @@ static enum sf_err turn_row(struct sf_sql_conn *conn,
     enum sf_err err = sf_sql_prepare(conn,
                                      "UPDATE collections SET lifecycle_state = 'TOMBSTONED',"
                                      " drop_revision = ?3, dropped_at_unix_ms = ?4,"
-                                     " gc_after_unix_ms = ?5 WHERE namespace_id = ?1"
+                                     " gc_after_unix_ms = ?5,"
+                                     " manifest_head_reconciler_status = 'IDLE'"
+                                     " WHERE namespace_id = ?1"
                                      " AND collection_id = ?2",
                                      diag, &stmt);
     if (err != SF_OK)

@@ -16,6 +16,7 @@
 #include "catalog/catalog_recover.h"
 
 #include "catalog/catalog_projector.h"
+#include "catalog/catalog_head.h"
 
 #include <stdlib.h>
 
@@ -234,6 +235,8 @@ static enum sf_err end_rows(struct sf_recovery *r, struct sf_sql_conn *conn, voi
     enum sf_err err = sf_catalog_project_bump_bindings(conn, r->diag);
     if (err == SF_OK)
         err = sf_catalog_projectors_rebuilt(catalog, conn, r->diag);
+    if (err == SF_OK)
+        err = sf_catalog_heads_after_rebuild(conn, r->diag);
     if (err == SF_OK)
         err = sf_catalog_project_owner(catalog, conn, true, catalog->owner_epoch, r->diag);
     return err;

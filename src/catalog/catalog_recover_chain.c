@@ -7,6 +7,8 @@
  */
 #include "catalog/catalog_recover.h"
 
+#include "catalog/catalog_head.h"
+
 #include <stdlib.h>
 
 #define WINDOW_SEGMENTS 64
@@ -157,6 +159,8 @@ static enum sf_err show(struct sf_recovery *r, struct listed *items, size_t coun
     }
     if (err == SF_OK)
         err = sf_catalog_pointers_all(r->catalog, r->sched, outcomes, n, &missing);
+    if (err == SF_OK)
+        err = sf_catalog_head_follow_all(r->catalog, r->sched, outcomes, n);
     struct shown shown = {.items = items, .count = count};
     if (err == SF_OK && fresh != 0)
         err = sf_recovery_transaction(r, show_rows, &shown, true);

@@ -6,6 +6,7 @@
 #include "catalog/catalog_cache.h"
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_quota.h"
+#include "catalog/catalog_head.h"
 #include "catalog/catalog_retention.h"
 #include "catalog/catalog_checkpoint.h"
 #include "catalog/catalog_digest.h"
@@ -267,6 +268,8 @@ static const struct sf_method private_methods[] = {
            report_lifecycle_transition_failed_response, sf_catalog_on_report_transition_failed),
     METHOD("ListReclaimableWindows", list_reclaimable_windows_request,
            list_reclaimable_windows_response, sf_catalog_on_list_reclaimable),
+    METHOD("SubmitHeadAdvanceIntent", submit_head_advance_intent_request,
+           submit_head_advance_intent_response, sf_catalog_head_submit),
 };
 
 static const struct sf_method operations_methods[] = {
@@ -289,6 +292,10 @@ static const struct sf_method operations_methods[] = {
            sf_catalog_on_show_statistics),
     METHOD("ShowLifecycleWindows", show_lifecycle_windows_request, show_lifecycle_windows_response,
            sf_catalog_on_show_windows),
+    METHOD("ShowManifestHead", show_manifest_head_request, show_manifest_head_response,
+           sf_catalog_head_show),
+    METHOD("RepairManifestHead", repair_manifest_head_request, repair_manifest_head_response,
+           sf_catalog_head_repair_call),
 };
 
 void sf_catalog_services(struct sf_catalog *catalog,
@@ -325,6 +332,7 @@ static void destroy(struct sf_catalog *catalog)
     sf_catalog_projectors_destroy(catalog->projectors);
     sf_catalog_gate_table_destroy(catalog->gates);
     sf_catalog_quotas_close(catalog);
+    sf_catalog_heads_destroy(catalog->heads);
     pthread_mutex_destroy(&catalog->group_mu);
     pthread_mutex_destroy(&catalog->state_mu);
     sf_catalog_claims_destroy(catalog->claims);
@@ -356,6 +364,7 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
     catalog->projectors = sf_catalog_projectors_new();
     catalog->gates = sf_catalog_gate_table_new();
     sf_catalog_quotas_open(catalog);
+    catalog->heads = sf_catalog_heads_new();
     catalog->services[0] = (struct sf_service){
         .full_name = "searchfabric.v1.CatalogControlService",
         .methods = public_methods,

@@ -247,7 +247,8 @@ enum sf_err sf_catalog_sql_list_namespaces(struct sf_sql_conn *conn, struct sf_v
     " index_json, manifest_head_version, expected_previous_head,"                                  \
     " manifest_head_last_update_epoch, manifest_head_reconciler_status,"                           \
     " internal_policy_state_json, created_at_unix_ms, updated_at_unix_ms, drop_revision,"          \
-    " dropped_at_unix_ms, gc_after_unix_ms"
+    " dropped_at_unix_ms, gc_after_unix_ms, committed_manifest_version,"                           \
+    " committed_manifest_checksum_or_etag"
 
 /* Where a tombstoned row stands in its drop. */
 static void drop_of_row(struct sf_sql_stmt *stmt, int column, SF_PB(CollectionRow) * row)
@@ -317,6 +318,12 @@ static enum sf_err collection_of_row(struct sf_sql_stmt *stmt, struct sf_arena *
     row->created_at_unix_ms = sf_sql_col_i64(stmt, 18);
     row->updated_at_unix_ms = sf_sql_col_i64(stmt, 19);
     drop_of_row(stmt, 20, row);
+    row->committed_manifest_version = sf_sql_col_u64(stmt, 23);
+    if (!sf_sql_col_is_null(stmt, 24)) {
+        row->_committed_manifest_checksum_or_etag_case =
+            SEARCHFABRIC__V1__COLLECTION_ROW___COMMITTED_MANIFEST_CHECKSUM_OR_ETAG_COMMITTED_MANIFEST_CHECKSUM_OR_ETAG;
+        row->committed_manifest_checksum_or_etag = col_str(stmt, 24, arena);
+    }
     if (err == SF_OK && sf_arena_overflowed(arena))
         err = sf_diag_set(diag, SF_ERR_LIMIT, "the answer is too large");
     *out_row = row;

@@ -5,6 +5,7 @@
  * put is decided elsewhere.
  */
 #include "catalog/catalog_fetch.h"
+#include "catalog/catalog_head.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -73,6 +74,12 @@ void sf_catalog_key_tombstone(struct sf_buf *out, uint64_t namespace_id, uint64_
 {
     append_collection_dir(out, namespace_id, collection_id);
     sf_buf_printf(out, "collection_tombstone_v%" PRIu64 ".json", drop_revision);
+}
+
+void sf_catalog_key_manifest_head(struct sf_buf *out, uint64_t namespace_id, uint64_t collection_id)
+{
+    append_collection_dir(out, namespace_id, collection_id);
+    sf_buf_append_str(out, "manifest_head.json");
 }
 
 void sf_catalog_key_statistics_head(struct sf_buf *out, uint64_t namespace_id,

@@ -565,6 +565,8 @@ void world_strip(enum sf_catalog_table table, ProtobufCMessage *row)
     } else if (table == SF_CATALOG_TABLE_COLLECTIONS) {
         ((SF_PB(CollectionRow) *)row)->approx_stats = NULL;
         ((SF_PB(CollectionRow) *)row)->index = NULL;
+        ((SF_PB(CollectionRow) *)row)->manifest_head_reconciler_status =
+            SF_PBE(MANIFEST_HEAD_RECONCILER_STATUS, IDLE);
     }
 }
 
