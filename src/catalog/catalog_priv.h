@@ -550,6 +550,9 @@ enum sf_err sf_catalog_sql_list_namespaces(struct sf_sql_conn *conn, struct sf_v
                                            struct sf_view after, size_t limit,
                                            struct sf_arena *arena, struct sf_diag *diag,
                                            SF_PB(NamespaceRow) * **out_rows, size_t *out_count);
+/* Statement of a page of collections; `bounded`: with an end of the prefix. */
+const char *sf_catalog_sql_collection_page(bool bounded);
+
 enum sf_err sf_catalog_sql_list_collections(struct sf_sql_conn *conn, uint64_t namespace_id,
                                             struct sf_view prefix, struct sf_view after,
                                             size_t limit, struct sf_arena *arena,

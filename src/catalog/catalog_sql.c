@@ -380,6 +380,12 @@ enum sf_err sf_catalog_sql_collection_named(struct sf_sql_conn *conn, uint64_t n
     " AND collection_name >= ?2 AND collection_name > ?3"
 #define COLLECTION_PAGE_END " ORDER BY collection_name LIMIT ?4"
 
+const char *sf_catalog_sql_collection_page(bool bounded)
+{
+    return bounded ? COLLECTION_PAGE " AND collection_name < ?5" COLLECTION_PAGE_END
+                   : COLLECTION_PAGE COLLECTION_PAGE_END;
+}
+
 enum sf_err sf_catalog_sql_list_collections(struct sf_sql_conn *conn, uint64_t namespace_id,
                                             struct sf_view prefix, struct sf_view after,
                                             size_t limit, struct sf_arena *arena,

@@ -285,11 +285,9 @@ static void test_rebuild(void **state)
 static void test_revisions_stay(void **state)
 {
     struct world *w = *state;
-    static const char query[] =
-        "SELECT CAST(descriptor_revision AS TEXT), CAST(updated_at_unix_ms AS TEXT)"
-        " FROM collections";
-    static const char names[] =
-        "SELECT CAST(namespace_revision AS TEXT), CAST(updated_at_unix_ms AS TEXT) FROM namespaces";
+    static const char query[] = "SELECT descriptor_revision, updated_at_unix_ms"
+                                " FROM collections";
+    static const char names[] = "SELECT namespace_revision, updated_at_unix_ms FROM namespaces";
     uint64_t ns = world_namespace(w, "n", "alpha");
     uint64_t c = serving_collection(w, ns, "a", "tok");
     const char *collections = world_rows(w, query, 2);

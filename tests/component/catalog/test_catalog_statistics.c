@@ -316,11 +316,10 @@ static void test_identities_and_retention(void **state)
         assert_int_equal(head_of(w, ns, c)->latest_collected_at_unix_ms,
                          WORLD_UNIX_MS + 1000 * (i + 1));
     }
-    assert_string_equal(
-        world_rows(w, "SELECT CAST(COUNT(*) AS TEXT) FROM collection_statistics_snapshots", 1),
-        "4\n");
-    assert_string_equal(
-        world_rows(w, "SELECT CAST(COUNT(*) AS TEXT) FROM retired_statistics_snapshots", 1), "3\n");
+    assert_string_equal(world_rows(w, "SELECT COUNT(*) FROM collection_statistics_snapshots", 1),
+                        "4\n");
+    assert_string_equal(world_rows(w, "SELECT COUNT(*) FROM retired_statistics_snapshots", 1),
+                        "3\n");
     const char *oldest = snapshot_key(w, ns, c, "tok-1", frontier[0]);
     const ProtobufCMessageDescriptor *desc =
         &searchfabric__v1__optimizer_statistics_snapshot_object__descriptor;
@@ -531,8 +530,8 @@ static void test_rebuild(void **state)
     world_job(w, "statistics");
     const char *before = full_answer(w, ns, c);
     static const char heads[] =
-        "SELECT latest_applied_schema_generation_token, CAST(latest_stats_commit_ts AS TEXT),"
-        " CAST(latest_collected_at_unix_ms AS TEXT) FROM collection_statistics_heads";
+        "SELECT latest_applied_schema_generation_token, latest_stats_commit_ts,"
+        " latest_collected_at_unix_ms FROM collection_statistics_heads";
     const char *rows = world_rows(w, heads, 3);
     world_rebuild(w);
     assert_string_equal(full_answer(w, ns, c), before);
