@@ -145,8 +145,8 @@ enum sf_err sf_catalog_project_release_collection(struct sf_sql_conn *conn,
         "DELETE FROM collection_tombstones WHERE namespace_id = ?1 AND collection_id = ?2",
         "DELETE FROM schema_generations WHERE namespace_id = ?1 AND collection_id = ?2",
         "DELETE FROM collection_statistics_heads WHERE namespace_id = ?1 AND collection_id = ?2",
-        "DELETE FROM collection_statistics_snapshots WHERE namespace_id = ?1"
-        " AND collection_id = ?2",
+        ("DELETE FROM collection_statistics_snapshots WHERE namespace_id = ?1"
+         " AND collection_id = ?2"),
         "DELETE FROM collection_lifecycle_windows WHERE namespace_id = ?1 AND collection_id = ?2",
     };
     enum sf_err err = SF_OK;
