@@ -10,6 +10,7 @@
 #include "catalog/catalog_retention.h"
 #include "catalog/catalog_checkpoint.h"
 #include "catalog/catalog_digest.h"
+#include "catalog/catalog_check.h"
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_lifecycle.h"
@@ -275,6 +276,8 @@ static const struct sf_method private_methods[] = {
 static const struct sf_method operations_methods[] = {
     METHOD("ListCatalogJobs", list_catalog_jobs_request, list_catalog_jobs_response,
            sf_catalog_jobs_list),
+    METHOD("CheckCatalog", check_catalog_request, check_catalog_response, sf_catalog_check_call),
+    METHOD("ShowReplay", show_replay_request, show_replay_response, sf_catalog_replay_call),
     METHOD("RunRetention", run_retention_request, run_retention_response,
            sf_catalog_retention_call),
     METHOD("CreateCheckpoint", create_checkpoint_request, create_checkpoint_response,

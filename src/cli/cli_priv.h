@@ -64,6 +64,9 @@ int sf_cli_rows(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_status(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_object(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_checkpoint(struct sf_cli *cli, int argc, char **argv);
+int sf_cli_gc(struct sf_cli *cli, int argc, char **argv);
+int sf_cli_fsck(struct sf_cli *cli, int argc, char **argv);
+int sf_cli_replay(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_store(struct sf_cli *cli, int argc, char **argv);
 
 /* ---- command line ---- */

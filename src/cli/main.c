@@ -28,6 +28,9 @@ static const struct sf_cli_command commands[] = {
     {"alloc", "allocate document ids; repair after a restore", sf_cli_alloc},
     {"object", "list and print durable objects", sf_cli_object},
     {"checkpoint", "cut, list or verify catalog checkpoints", sf_cli_checkpoint},
+    {"gc", "run one round of the catalog's retention", sf_cli_gc},
+    {"fsck", "compare the catalog's rows with its objects and repair them", sf_cli_fsck},
+    {"replay", "show what an idempotency key would return", sf_cli_replay},
     {"store", "prove that a store keeps its contract", sf_cli_store},
 };
 
