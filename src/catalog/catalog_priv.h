@@ -130,6 +130,7 @@ enum sf_catalog_commit {
 struct sf_catalog_mutation;
 struct sf_catalog_gates;
 struct sf_catalog_quotas;
+struct sf_catalog_callers;
 struct sf_catalog_cache;
 struct sf_catalog_waiter;
 struct sf_catalog_heads;
@@ -230,6 +231,7 @@ struct sf_catalog {
     struct sf_metric *metric_group_ms;        /* NULL = none */
     struct sf_metric *metric_replays;         /* NULL = none */
     struct sf_metric *metric_aborts;          /* NULL = none */
+    struct sf_catalog_callers *callers;       /* who may call what */
     struct sf_catalog_quotas *quotas;         /* namespaces that lease */
     /* atomic */
     _Atomic bool draining;

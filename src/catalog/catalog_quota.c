@@ -122,6 +122,17 @@ static enum sf_err grant(struct batch *batch, struct sf_quota_request *item,
     return sf_quota_sql_lease_put(conn, request->lease, &item->lease, batch->now_ms, diag);
 }
 
+/* What a repeat must have in common with the first request. The observed epoch is a precondition,
+ * not payload: a gateway may have learned it in between. */
+static void payload_of(const SF_PB(AcquireQuotaLeaseRequest) * request,
+                       char out_hex[SF_SHA256_HEX_BYTES])
+{
+    struct sf_keyhash kh;
+    sf_keyhash_init(&kh, "sf/ccs/quota-lease/1");
+    sf_keyhash_u64(&kh, request->requested_units);
+    sf_keyhash_finish_hex(&kh, out_hex);
+}
+
 static enum sf_err decide_acquire(struct batch *batch, struct sf_quota_request *item,
                                   struct sf_sql_conn *conn, struct sf_diag *diag)
 {
@@ -129,7 +140,7 @@ static enum sf_err decide_acquire(struct batch *batch, struct sf_quota_request *
         (const SF_PB(AcquireQuotaLeaseRequest) *)item->request;
     char fingerprint[SF_SHA256_HEX_BYTES];
     bool found = false;
-    sf_catalog_fingerprint(item->request, fingerprint);
+    payload_of(request, fingerprint);
     enum sf_err err = sf_quota_sql_lease(conn, request->lease, diag, &item->lease, &found);
     if (err != SF_OK)
         return err;

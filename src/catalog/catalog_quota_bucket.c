@@ -95,13 +95,15 @@ void sf_quota_bucket_debit(struct sf_quota_bucket *bucket, uint64_t units, int64
 {
     uint64_t chunk = sf_quota_bucket_chunk(bucket);
     uint64_t missing = units > bucket->credit ? units - bucket->credit : 0;
-    uint64_t amount = missing > chunk ? missing : chunk;
     if (bucket->stored.at_ms - now_ms > 2 * SF_QUOTA_CHUNK_MS)
         bucket->stored.at_ms = now_ms;
     refill(&bucket->stored, bucket->rate, bucket->burst, now_ms);
     /* credit that was not granted is part of a full bucket: memory knows the level */
     uint64_t level = bucket->now.units > bucket->credit ? bucket->now.units - bucket->credit : 0;
     bucket->stored.units = min_u64(bucket->stored.units, level);
+    /* more than the level cannot be granted now; a chunk may run ahead of it */
+    missing = min_u64(missing, bucket->stored.units);
+    uint64_t amount = missing > chunk ? missing : chunk;
     /* not further ahead than a chunk */
     int64_t ahead = bucket->stored.at_ms > now_ms ? bucket->stored.at_ms - now_ms : 0;
     if (ahead > SF_QUOTA_CHUNK_MS)

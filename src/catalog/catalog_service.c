@@ -4,6 +4,7 @@
  * drain and close. Methods that this build does not serve have no entry in the tables.
  */
 #include "catalog/catalog_cache.h"
+#include "catalog/catalog_callers.h"
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_quota.h"
 #include "catalog/catalog_head.h"
@@ -336,6 +337,7 @@ static void destroy(struct sf_catalog *catalog)
     sf_catalog_gate_table_destroy(catalog->gates);
     sf_catalog_quotas_close(catalog);
     sf_catalog_heads_destroy(catalog->heads);
+    sf_catalog_callers_destroy(catalog->callers);
     pthread_mutex_destroy(&catalog->group_mu);
     pthread_mutex_destroy(&catalog->state_mu);
     sf_catalog_claims_destroy(catalog->claims);
@@ -368,6 +370,7 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
     catalog->gates = sf_catalog_gate_table_new();
     sf_catalog_quotas_open(catalog);
     catalog->heads = sf_catalog_heads_new();
+    catalog->callers = sf_catalog_callers_new(deps->policy);
     catalog->services[0] = (struct sf_service){
         .full_name = "searchfabric.v1.CatalogControlService",
         .methods = public_methods,
@@ -386,6 +389,8 @@ enum sf_err sf_catalog_open(const struct sf_catalog_deps *deps, struct sf_sched 
         .method_count = SF_ARRAY_LEN(operations_methods),
         .self = catalog,
     };
+    for (int i = 0; i < SF_CATALOG_SERVICE_COUNT; i++)
+        sf_catalog_callers_guard(catalog->callers, &catalog->services[i]);
     register_metrics(catalog);
     catalog->claims = sf_catalog_claims_new();
     catalog->opening = true;

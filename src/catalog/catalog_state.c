@@ -277,6 +277,11 @@ void sf_catalog_refuse(struct sf_call *call, struct sf_diag *diag)
     }
     if (diag->area == NULL)
         sf_diag_area(diag, "catalog");
+    if (diag->err == SF_FORBIDDEN || diag->err == SF_OWNERSHIP_CONFLICT)
+        SF_LOG(WARN, "catalog_caller_refused", SF_KV_STR("rpc_method", sf_call_method(call)),
+               SF_KV_STR("caller", sf_call_identity(call)->name),
+               SF_KV_STR("error", sf_err_info(diag->err)->name),
+               SF_KV_STR("reason", diag->message));
     if (diag->err == SF_BACKEND_UNAVAILABLE && sf_diag_get(diag, "failing_authority") == NULL)
         sf_diag_detail(diag, "failing_authority", "catalog");
     sf_call_fail(call, diag);

@@ -169,9 +169,18 @@ static struct sf_sql_options projection_of(const struct sf_server *server, char 
                                               .statement_timeout_ms = p->statement_timeout_ms}};
 }
 
-static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
+/* A channel to the catalog under the name of the part that calls (catalog_callers.c has the names).
+ */
+static struct sf_channel *catalog_as(struct sf_server *server, const char *identity)
 {
     const struct sf_service *services[SF_CATALOG_SERVICE_COUNT];
+
+    sf_catalog_services(server->catalog, services);
+    return sf_inproc_channel_new(services, SF_CATALOG_SERVICE_COUNT, identity, server->clock);
+}
+
+static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
+{
     char path[SF_DATADIR_PATH_BYTES];
 
     const struct sf_sql_options where = projection_of(server, path, sizeof(path));
@@ -201,9 +210,10 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
     err = sf_catalog_open(&deps, NULL, diag, &server->catalog);
     if (err != SF_OK)
         return err;
-    sf_catalog_services(server->catalog, services);
-    server->catalog_channel =
-        sf_inproc_channel_new(services, SF_CATALOG_SERVICE_COUNT, identity_name, server->clock);
+    server->catalog_channel = catalog_as(server, identity_name);
+    server->catalog_allocator = catalog_as(server, "searchfabric:allocator");
+    server->catalog_ingest = catalog_as(server, "searchfabric:ingest-gateway");
+    server->catalog_es = catalog_as(server, "searchfabric:es-gateway");
     sf_worker_set(server, SF_WORKER_CCS, SF_WORKER_SERVING);
     return SF_OK;
 }
@@ -216,7 +226,7 @@ static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *dia
         .loop_count = server->loop_count,
         .clock = server->clock,
         .applied_clock = sf_oracle_clock(server->tso),
-        .catalog = server->catalog_channel,
+        .catalog = server->catalog_allocator,
         .keyring = server->keyring,
         .attempts = &server->attempts,
         .random_seed = random_u64(),
@@ -264,7 +274,7 @@ static enum sf_err start_ingest(struct sf_server *server, struct sf_diag *diag)
         .loops = server->loops,
         .loop_count = server->loop_count,
         .clock = server->clock,
-        .catalog = server->catalog_channel,
+        .catalog = server->catalog_ingest,
         .coordinator = server->commit_channel,
         .tso = server->tso,
         .keyring = server->keyring,
@@ -352,8 +362,8 @@ static enum sf_err start_es(struct sf_server *server, struct sf_diag *diag)
         .max_connections = server->config->es_connections,
         .max_body_bytes = server->config->es_body_bytes,
         .identity = identity_name,
-        .catalog = server->catalog_channel,
-        .catalog_private = server->catalog_channel,
+        .catalog = server->catalog_es,
+        .catalog_private = server->catalog_es,
         .allocator = server->allocator_channel,
         .ingest = server->ingest_channel,
         .loop = server->loops[server->loop_count - 1],
@@ -471,6 +481,9 @@ void sf_server_stop(struct sf_server *server)
     sf_channel_destroy(server->ingest_channel);
     sf_channel_destroy(server->commit_channel);
     sf_channel_destroy(server->allocator_channel);
+    sf_channel_destroy(server->catalog_es);
+    sf_channel_destroy(server->catalog_ingest);
+    sf_channel_destroy(server->catalog_allocator);
     sf_channel_destroy(server->catalog_channel);
     sf_pool_destroy(server->pool);
     sf_ingest_destroy(server->ingest);

@@ -80,7 +80,10 @@ struct sf_server {
     struct sf_tso_source *tso;            /* owned: the oracle */
     struct sf_sql *sql;                   /* owned: the projection */
     struct sf_catalog *catalog;           /* owned */
-    struct sf_channel *catalog_channel;   /* both catalog services */
+    struct sf_channel *catalog_channel;   /* owned: its services, as the operator */
+    struct sf_channel *catalog_allocator; /* owned: likewise, as the allocator */
+    struct sf_channel *catalog_ingest;    /* owned: likewise, as the ingest gateway */
+    struct sf_channel *catalog_es;        /* owned: likewise, as the Elasticsearch edge */
     struct sf_allocator *allocator;       /* owned */
     struct sf_channel *allocator_channel; /* owned: in process */
     struct sf_commit *commit;             /* owned */

@@ -447,8 +447,8 @@ def test_descriptors_hold_no_private_state():
 def test_unserved_methods():
     a = api()
     ref = a.ready_collection()
-    for method in ("CatalogControlService/GetCollectionStatistics", "CatalogControlPrivateService/AcquireQuotaLease",
-                   "CatalogControlPrivateService/SubmitHeadAdvanceIntent", "ManifestPublisherService/SubmitPublishReady",
+    for method in ("ManifestPublisherService/ReleaseWalReplayStart",
+                   "ManifestPublisherService/SubmitPublishReady",
                    "VisibilityBarrierService/RegisterWriteIntent", "ModalityWriterService/ApplySlice",
                    "NoSuchService/Method", "CatalogControlService/NoSuchMethod"):
         path = f"/searchfabric.v1.{method}"

@@ -219,7 +219,7 @@ static void test_record(void **state)
     SF_PB(SubmitHeadAdvanceIntentRequest) *intent = intent_of(w, ns, id, 0, 1, sum);
     assert_null(world_call_as(w, "query-broker", "SubmitHeadAdvanceIntent", intent));
     assert_int_equal(w->diag.err, SF_FORBIDDEN);
-    assert_non_null(world_call_as(w, "manifest-publisher", "SubmitHeadAdvanceIntent", intent));
+    assert_non_null(world_call_as(w, "searchfabric:publisher", "SubmitHeadAdvanceIntent", intent));
     char identity[SF_SHA256_HEX_BYTES], lookup[SF_SHA256_HEX_BYTES], business[SF_SHA256_HEX_BYTES];
     sf_catalog_intent_key(SF_CATALOG_TAG_INTENT, &sf_catalog_head_advance, &intent->base, identity);
     sf_catalog_intent_key(SF_CATALOG_TAG_INTENT_LOOKUP, &sf_catalog_head_advance, &intent->base,

@@ -18,7 +18,7 @@ enum sf_err call_node(struct world *w, struct sim_process *client, struct sim_no
         return SF_ERR_STOPPED;
     life->callers++;
     struct sf_channel *channel = sf_inproc_channel_new(life->services, SF_CATALOG_SERVICE_COUNT,
-                                                       "client", sim_process_clock(client));
+                                                       "loopback", sim_process_clock(client));
     struct sf_call_options options = {0};
     enum sf_err err = sf_channel_unary_wait(channel, sim_process_sched(client), method, request,
                                             &options, arena, diag, out_response);
