@@ -40,8 +40,6 @@ static const struct sf_contract_method methods[] = {
     {CATALOG_OPS, "ListCheckpoints", true},
     {CATALOG_OPS, "VerifyCheckpoint", true},
     {CATALOG_OPS, "DigestProjection", true},
-    {CATALOG_OPS, "CheckCatalog", false},
-    {CATALOG_OPS, "DigestProjection", false},
     {CATALOG_OPS, "CheckCatalog", true},
     {CATALOG_OPS, "RunRetention", true},
     {CATALOG_OPS, "ShowReplay", true},
