@@ -13,6 +13,7 @@
 #ifndef SF_CATALOG_CATALOG_H
 #define SF_CATALOG_CATALOG_H
 
+#include "base/config.h"
 #include "base/metrics.h"
 #include "base/token.h"
 #include "catalog/catalog_policy.h"
@@ -87,6 +88,10 @@ struct sf_catalog_stats {
  * sf_sql_open. */
 SF_MUST_USE enum sf_err sf_catalog_projection_open(const char *path, struct sf_sql_faults *faults,
                                                    struct sf_diag *diag, struct sf_sql **out_sql);
+
+/* Where the configuration puts the projection; `path` is SQLite's file. Borrows from both. */
+struct sf_sql_options sf_catalog_projection_where(const struct sf_config_projection *projection,
+                                                  const char *path);
 
 /* As sf_catalog_projection_open for any database: kind, path or server, readers and faults are
  * taken from `where`, the schema is the catalog's. */

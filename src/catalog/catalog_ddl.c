@@ -19,6 +19,31 @@ static const char *const names[SF_CATALOG_DDL_STEPS] = {"catalog", "replay_and_s
                                                         "lifecycle_quota_and_tombstones",
                                                         "projectors", "manifest_heads"};
 
+struct sf_sql_options sf_catalog_projection_where(const struct sf_config_projection *projection,
+                                                  const char *path)
+{
+    const struct sf_config_projection *p = projection;
+    static const enum sf_sql_kind kinds[] = {[SF_PROJECTION_SQLITE] = SF_SQL_SQLITE,
+                                             [SF_PROJECTION_POSTGRES] = SF_SQL_POSTGRES,
+                                             [SF_PROJECTION_MYSQL] = SF_SQL_MYSQL};
+    static const enum sf_sql_tls tls[] = {[SF_PROJECTION_TLS_OFF] = SF_SQL_TLS_OFF,
+                                          [SF_PROJECTION_TLS_REQUIRE] = SF_SQL_TLS_REQUIRE,
+                                          [SF_PROJECTION_TLS_VERIFY] = SF_SQL_TLS_VERIFY};
+
+    return (struct sf_sql_options){.kind = kinds[p->kind],
+                                   .path = p->kind == SF_PROJECTION_SQLITE ? path : NULL,
+                                   .readers = p->readers,
+                                   .server = {.host = p->host,
+                                              .port = (uint16_t)p->port,
+                                              .database = p->database,
+                                              .user = p->user,
+                                              .password_file = p->password_file,
+                                              .tls = tls[p->tls],
+                                              .tls_ca_file = p->tls_ca_file,
+                                              .connect_timeout_ms = p->connect_timeout_ms,
+                                              .statement_timeout_ms = p->statement_timeout_ms}};
+}
+
 enum sf_err sf_catalog_projection_open_at(const struct sf_sql_options *where, struct sf_diag *diag,
                                           struct sf_sql **out_sql)
 {

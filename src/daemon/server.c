@@ -143,32 +143,6 @@ static enum sf_err start_tso(struct sf_server *server, struct sf_diag *diag)
     return err;
 }
 
-/* The projection of the configuration; `path` is room for SQLite's file. */
-static struct sf_sql_options projection_of(const struct sf_server *server, char *path, size_t size)
-{
-    const struct sf_config_projection *p = &server->config->projection;
-    static const enum sf_sql_kind kinds[] = {[SF_PROJECTION_SQLITE] = SF_SQL_SQLITE,
-                                             [SF_PROJECTION_POSTGRES] = SF_SQL_POSTGRES,
-                                             [SF_PROJECTION_MYSQL] = SF_SQL_MYSQL};
-    static const enum sf_sql_tls tls[] = {[SF_PROJECTION_TLS_OFF] = SF_SQL_TLS_OFF,
-                                          [SF_PROJECTION_TLS_REQUIRE] = SF_SQL_TLS_REQUIRE,
-                                          [SF_PROJECTION_TLS_VERIFY] = SF_SQL_TLS_VERIFY};
-
-    sf_datadir_path(server->dir, "projection.sqlite", path, size);
-    return (struct sf_sql_options){.kind = kinds[p->kind],
-                                   .path = p->kind == SF_PROJECTION_SQLITE ? path : NULL,
-                                   .readers = p->readers,
-                                   .server = {.host = p->host,
-                                              .port = (uint16_t)p->port,
-                                              .database = p->database,
-                                              .user = p->user,
-                                              .password_file = p->password_file,
-                                              .tls = tls[p->tls],
-                                              .tls_ca_file = p->tls_ca_file,
-                                              .connect_timeout_ms = p->connect_timeout_ms,
-                                              .statement_timeout_ms = p->statement_timeout_ms}};
-}
-
 /* A channel to the catalog under the name of the part that calls (catalog_callers.c has the names).
  */
 static struct sf_channel *catalog_as(struct sf_server *server, const char *identity)
@@ -183,7 +157,9 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
 {
     char path[SF_DATADIR_PATH_BYTES];
 
-    const struct sf_sql_options where = projection_of(server, path, sizeof(path));
+    sf_datadir_path(server->dir, "projection.sqlite", path, sizeof(path));
+    const struct sf_sql_options where =
+        sf_catalog_projection_where(&server->config->projection, path);
     enum sf_err err = sf_catalog_projection_open_at(&where, diag, &server->sql);
     if (err != SF_OK)
         return err;

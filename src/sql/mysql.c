@@ -342,6 +342,28 @@ static enum sf_err my_check_text(struct sf_sql_conn *conn, struct sf_diag *diag)
     return err;
 }
 
+static enum sf_err my_drop_all(struct sf_sql_conn *conn, struct sf_diag *diag)
+{
+    static const char *const any = "SELECT table_name FROM information_schema.tables WHERE"
+                                   " table_schema = DATABASE() ORDER BY"
+                                   " table_name = 'schema_migrations' LIMIT 1";
+    char name[200], sql[256];
+
+    enum sf_err err = ask(conn,
+                          "SELECT CASE WHEN COUNT(*) = 0 OR"
+                          " SUM(table_name = 'schema_migrations') = 1 THEN '' ELSE 'no' END"
+                          " FROM information_schema.tables WHERE table_schema = DATABASE()",
+                          name, sizeof(name), diag);
+    if (err == SF_OK && name[0] != '\0')
+        return sf_diag_set(diag, SF_ERR_CONFIG, "mysql: the database is no projection");
+    while (err == SF_OK && (err = ask(conn, any, name, sizeof(name), diag)) == SF_OK &&
+           name[0] != '\0') {
+        (void)snprintf(sql, sizeof(sql), "DROP TABLE `%s`", name);
+        err = my_exec(conn, sql, diag);
+    }
+    return err;
+}
+
 const struct sql_backend sql_mysql = {
     .name = "mysql",
     .kind = SF_SQL_MYSQL,
@@ -364,6 +386,7 @@ const struct sql_backend sql_mysql = {
                   " ON DUPLICATE KEY UPDATE id = id",
     .schema_step = my_schema_step,
     .check_text = my_check_text,
+    .drop_all = my_drop_all,
     .prepare = sql_my_prepare,
     .stmt_free = sql_my_stmt_free,
     .reset = sql_my_reset,

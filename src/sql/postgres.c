@@ -327,6 +327,21 @@ static enum sf_err pg_check_text(struct sf_sql_conn *conn, struct sf_diag *diag)
     return err;
 }
 
+static enum sf_err pg_drop_all(struct sf_sql_conn *conn, struct sf_diag *diag)
+{
+    enum sf_err err = sql_pg_exec(
+        conn,
+        "DO $$ DECLARE r RECORD; BEGIN"
+        " IF to_regclass('schema_migrations') IS NULL AND EXISTS (SELECT FROM pg_tables WHERE"
+        " schemaname = current_schema()) THEN RAISE EXCEPTION 'the database is no projection';"
+        " END IF;"
+        " FOR r IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema() LOOP"
+        " EXECUTE 'DROP TABLE ' || quote_ident(r.tablename); END LOOP;"
+        " DROP DOMAIN IF EXISTS sf_u64; END $$",
+        diag);
+    return err == SF_OK || conn->lost ? err : SF_ERR_CONFIG;
+}
+
 const struct sql_backend sql_postgres = {
     .name = "postgres",
     .kind = SF_SQL_POSTGRES,
@@ -345,6 +360,7 @@ const struct sql_backend sql_postgres = {
                   "INSERT INTO schema_write_lock (id) VALUES (1) ON CONFLICT (id) DO NOTHING",
     .schema_step = pg_schema_step,
     .check_text = pg_check_text,
+    .drop_all = pg_drop_all,
     .prepare = sql_pg_prepare,
     .stmt_free = sql_pg_stmt_free,
     .reset = sql_pg_reset,

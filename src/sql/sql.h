@@ -105,6 +105,11 @@ struct sf_sql_options {
 SF_MUST_USE enum sf_err sf_sql_open(const struct sf_sql_options *options, struct sf_diag *diag,
                                     struct sf_sql **out_db);
 
+/* Drops the database's content, schema included: SQLite's files, every table of a server's
+ * database, which must be a projection's (or empty). Nobody has it open. Blocks. Errors:
+ * SF_ERR_CONFIG (it holds something else), SF_ERR_IO. */
+SF_MUST_USE enum sf_err sf_sql_drop(const struct sf_sql_options *where, struct sf_diag *diag);
+
 /* A further handle on the same database with its own faults (NULL for none): a second process of
  * the simulator that shares the projection. Close it like the first; the database goes with the
  * last handle. */

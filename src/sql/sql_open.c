@@ -2,7 +2,9 @@
  * Opening: one writer connection, the schema, then the readers. What the options say is copied,
  * since connections are made anew later.
  */
+#include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/limits.h"
@@ -126,6 +128,34 @@ enum sf_err sf_sql_open(const struct sf_sql_options *options, struct sf_diag *di
     db->faults = options->faults; /* the schema itself is no subject of faults */
     *out_db = db;
     return SF_OK;
+}
+
+static enum sf_err remove_files(const char *path, struct sf_diag *diag)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm"};
+
+    for (size_t i = 0; path != NULL && i < SF_ARRAY_LEN(suffixes); i++) {
+        struct sf_buf name = {0};
+        sf_buf_printf(&name, "%s%s", path, suffixes[i]);
+        sf_buf_append(&name, "", 1);
+        int rc = unlink((const char *)name.data);
+        sf_buf_fini(&name);
+        if (rc != 0 && errno != ENOENT)
+            return sf_diag_set(diag, SF_ERR_IO, "%s%s: %s", path, suffixes[i], strerror(errno));
+    }
+    return SF_OK;
+}
+
+enum sf_err sf_sql_drop(const struct sf_sql_options *where, struct sf_diag *diag)
+{
+    if (where->kind == SF_SQL_SQLITE)
+        return remove_files(where->path, diag);
+    struct sql_core *core = core_new(where);
+    enum sf_err err = conn_open(core, true, diag);
+    if (err == SF_OK)
+        err = core->backend->drop_all(core->all, diag);
+    core_destroy(core);
+    return err == SF_ERR_UNAVAILABLE ? SF_ERR_IO : err;
 }
 
 struct sf_sql *sf_sql_share(struct sf_sql *db, struct sf_sql_faults *faults)

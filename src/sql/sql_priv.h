@@ -111,6 +111,9 @@ struct sql_backend {
     /* Does text compare byte for byte? SF_ERR_CONFIG if not. */
     enum sf_err (*check_text)(struct sf_sql_conn *conn, struct sf_diag *diag);
 
+    /* Drops every table of the database; SF_ERR_CONFIG when it is not a projection's. */
+    enum sf_err (*drop_all)(struct sf_sql_conn *conn, struct sf_diag *diag);
+
     /* Makes stmt->impl from a text with `?N` placeholders. */
     enum sf_err (*prepare)(struct sf_sql_stmt *stmt, const char *sql, struct sf_diag *diag);
     void (*stmt_free)(struct sf_sql_stmt *stmt);
