@@ -11,6 +11,7 @@ struct history *history_new(struct world *w)
 {
     struct history *h = sf_calloc(1, sizeof(*h));
     h->w = w;
+    h->repeat_percent = 20;
     h->arena = sf_arena_new((size_t)256 << 20);
     h->calls = sf_calloc(MAX_CALLS, sizeof(*h->calls));
     h->listed = sf_calloc(MAX_ENTRIES, sizeof(*h->listed));

@@ -164,6 +164,7 @@ struct history {
     size_t seen_count;
     size_t *survey; /* calls of the first survey */
     size_t survey_count;
+    unsigned repeat_percent; /* of steps that repeat an earlier op */
 };
 
 /* ccs_history.c */
@@ -198,6 +199,8 @@ const struct ns_state *model_ns(const struct state *s, uint64_t id);
 const struct ns_state *model_ns_named(const struct state *s, int name); /* unreleased */
 const struct coll_state *model_coll(const struct state *s, uint64_t ns_id, uint64_t id);
 const struct coll_state *model_coll_named(const struct state *s, uint64_t ns_id, int name);
+/* Number at the end of "..._v{n}.json" of a record's first control object; 0 = none. */
+uint64_t model_object_number(const SF_PB(CommandOutcomeObject) * outcome);
 uint64_t option_of(const SF_PB(DescriptorOptions) * options);
 
 /* ccs_work.c: one random step of a client. */
@@ -214,6 +217,23 @@ struct seen *publish_of(struct history *h, uint64_t coll_id);
 
 /* ccs_revive.c */
 void revive_names(struct client *c);
+
+/* Waits for clients of a lineage run. */
+struct lineage_wait {
+    struct world *w;
+    unsigned done;
+};
+
+/* ccs_lineage.c: starts clients and operator, with process NULL the contenders too. */
+struct sim_process *lineage_begin(struct world *w, struct client clients[CLIENTS + 1],
+                                  struct sim_process *process);
+bool lineage_done(struct sim *sim, void *ctx);
+/* Surveys, rebuilds, surveys again, judges, ends the world. */
+void lineage_finish(struct world *w, struct sim_process *clients);
+
+/* ccs_retention.c */
+void ccs_retention_run(struct sim *sim);
+void check_forgotten(struct history *h);
 
 /* ccs_operate.c: an operator's call at either contender (or the rebuilder). */
 bool operate_serves(const char *method);

@@ -37,11 +37,11 @@ static void run_operator(struct sim_process *process, void *arg)
     c->w->clients_done++;
 }
 
-static bool all_done(struct sim *sim, void *ctx)
+bool lineage_done(struct sim *sim, void *ctx)
 {
-    const struct world *w = ctx;
+    const struct lineage_wait *wait = ctx;
     (void)sim;
-    return w->clients_done == CLIENTS + 1;
+    return wait->w->clients_done >= wait->done;
 }
 
 /* ---- the survey --------------------------------------------------------------------------- */
@@ -67,7 +67,8 @@ static void survey_one(struct client *c, const struct op *op)
     sf_arena_reset(c->arena);
 }
 
-/* Each committed key and intent again, once with each payload that it was sent with. */
+/* Each committed key and intent again, once with each payload that it was sent with. Those whose
+ * record may be gone would run afresh. */
 static void survey_commands(struct client *c)
 {
     struct history *h = c->w->history;
@@ -75,8 +76,10 @@ static void survey_commands(struct client *c)
     for (size_t i = 0; i < count; i++) {
         const struct op op = h->calls[i].op;
         size_t pos = 0;
-        if (op.kind <= OP_LAST_COMMAND && !asked_before(h, i, &op) &&
-            history_command(h, &op, &pos) != NULL)
+        const struct command *own =
+            op.kind <= OP_LAST_COMMAND ? history_command(h, &op, &pos) : NULL;
+        bool stands = own != NULL && !history_aged(h, own, sim_now_ms(c->w->sim));
+        if (stands && !asked_before(h, i, &op))
             survey_one(c, &op);
     }
 }
@@ -230,7 +233,7 @@ static void survey(struct world *w, struct sim_process *clients,
 
 /* ---- scenarios ---------------------------------------------------------------------------- */
 
-static void finish(struct world *w, struct sim_process *clients)
+void lineage_finish(struct world *w, struct sim_process *clients)
 {
     const struct sim_service rebuild = {.start = ccs_start_rebuilding, .stop = ccs_stop, .ctx = w};
     struct history *h = w->history;
@@ -249,6 +252,8 @@ static void finish(struct world *w, struct sim_process *clients)
     check_epochs(h, w->rebuilt);
     judge_calls(h);
     judge_bindings(h);
+    if (w->aged)
+        check_forgotten(h);
     compare_surveys(h);
     check_same_text(w, "rows", &before, &after);
     sim_trace(w->sim, "%zu calls, %zu commands", h->call_count, h->command_count);
@@ -258,19 +263,19 @@ static void finish(struct world *w, struct sim_process *clients)
     world_destroy(w);
 }
 
-/* Starts two contenders and their clients. */
-static struct sim_process *begin(struct world *w, struct client clients[CLIENTS + 1])
+struct sim_process *lineage_begin(struct world *w, struct client clients[CLIENTS + 1],
+                                  struct sim_process *process)
 {
-    w->history = history_new(w);
-    w->nodes[0] = sim_node_new(w->sim, "a", &w->service);
-    w->nodes[1] = sim_node_new(w->sim, "b", &w->service);
-    struct sim_process *process = sim_process_new(w->sim, "clients");
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        clients[i] = (struct client){.w = w, .id = i};
-        sim_spawn(process, run_client, &clients[i]);
+    if (process == NULL) {
+        w->history = history_new(w);
+        w->nodes[0] = sim_node_new(w->sim, "a", &w->service);
+        w->nodes[1] = sim_node_new(w->sim, "b", &w->service);
+        process = sim_process_new(w->sim, "clients");
     }
-    clients[CLIENTS] = (struct client){.w = w, .id = CLIENTS};
-    sim_spawn(process, run_operator, &clients[CLIENTS]);
+    for (unsigned i = 0; i <= CLIENTS; i++) {
+        clients[i] = (struct client){.w = w, .id = i};
+        sim_spawn(process, i == CLIENTS ? run_operator : run_client, &clients[i]);
+    }
     return process;
 }
 
@@ -278,7 +283,7 @@ static void run_with(struct sim *sim, const struct sim_options *options, bool lo
 {
     struct client clients[CLIENTS + 1];
     struct world *w = world_new(sim, options);
-    struct sim_process *process = begin(w, clients);
+    struct sim_process *process = lineage_begin(w, clients, NULL);
     sim_run_for(sim, 3000);
     if (lose)
         lose_projection(w, "DELETE FROM catalog_lane_shards;");
@@ -293,8 +298,9 @@ static void run_with(struct sim *sim, const struct sim_options *options, bool lo
     sim_run_for(sim, 2500);
     sim_settle(sim);
     sim_node_kill(w->nodes[0]);
-    sim_run_until(sim, all_done, w, 300000, "every call is answered");
-    finish(w, process);
+    struct lineage_wait wait = {w, CLIENTS + 1};
+    sim_run_until(sim, lineage_done, &wait, 300000, "every call is answered");
+    lineage_finish(w, process);
 }
 
 static void run_lineage(struct sim *sim)
@@ -321,5 +327,6 @@ const struct sim_scenario ccs_lineages[] = {
     {.name = "ccs_lineage", .area = "ccs", .run = run_lineage},
     {.name = "ccs_lineage_doubt", .area = "ccs", .run = run_doubt},
     {.name = "ccs_lineage_lost", .area = "ccs", .run = run_lost},
+    {.name = "ccs_retention", .area = "ccs", .run = ccs_retention_run},
 };
 const size_t ccs_lineage_count = SF_ARRAY_LEN(ccs_lineages);

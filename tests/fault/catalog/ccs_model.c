@@ -94,8 +94,7 @@ static struct coll_state *coll_at(const struct step *step)
                                                       scope->collection_id);
 }
 
-/* Number at the end of "..._v{n}.json" of the first control object; 0 = none. */
-static uint64_t object_number(const SF_PB(CommandOutcomeObject) * outcome)
+uint64_t model_object_number(const SF_PB(CommandOutcomeObject) * outcome)
 {
     uint64_t number = 0;
     if (outcome->n_control_objects == 0)
@@ -129,7 +128,7 @@ static void create_ns(const struct step *step)
     check_id_is_new(step, o->scope->namespace_id);
     ADMIT(step, o->namespace_name_allocation_epoch == s->ns_epoch[name] + 1,
           "its epoch does not follow the last one of the name");
-    ADMIT(step, object_number(o) == 1, "a new lineage begins at revision 1");
+    ADMIT(step, model_object_number(o) == 1, "a new lineage begins at revision 1");
     s->ns_epoch[name]++;
     s->ns[s->ns_count++] = (struct ns_state){.id = o->scope->namespace_id,
                                              .name = name,
@@ -148,7 +147,7 @@ static void play_put_ns(const struct step *step)
     const SF_PB(CommandOutcomeObject) *o = step->command->outcome;
     ADMIT(step, ns->life == LIFE_ACTIVE || ns->life == LIFE_QUIESCING, "the lineage has ended");
     ADMIT(step, o->namespace_name_allocation_epoch == ns->epoch, "an update keeps the epoch");
-    ADMIT(step, object_number(o) == ns->revision + 1, "revisions go up by one");
+    ADMIT(step, model_object_number(o) == ns->revision + 1, "revisions go up by one");
     ns->revision++;
     ns->value = step->command->value;
 }
@@ -189,7 +188,7 @@ static void play_transition(const struct step *step)
     struct ns_state *ns = ns_at(step);
     ADMIT(step, ns != NULL, "there is no such namespace");
     ADMIT(step, ns->revision == o->expected_namespace_revision, "it expects another revision");
-    ADMIT(step, object_number(o) == ns->revision + 1, "revisions go up by one");
+    ADMIT(step, model_object_number(o) == ns->revision + 1, "revisions go up by one");
     ADMIT(step, ns->life == LIFE_ACTIVE || ns->life == LIFE_QUIESCING, "TOMBSTONED is final");
     ns->revision++;
     switch (o->target_lifecycle_state) {
@@ -247,7 +246,7 @@ static void create_coll(const struct step *step, const struct ns_state *ns)
     uint64_t epoch = last_coll_epoch(s, ns->id, name) + 1;
     ADMIT(step, o->collection_name_allocation_epoch == epoch,
           "its epoch does not follow the last one of the name");
-    ADMIT(step, object_number(o) == 1, "a new lineage begins at revision 1");
+    ADMIT(step, model_object_number(o) == 1, "a new lineage begins at revision 1");
     s->coll[s->coll_count++] = (struct coll_state){.id = o->scope->collection_id,
                                                    .ns_id = ns->id,
                                                    .ns_name = ns->name,
@@ -270,8 +269,8 @@ static void play_put_coll(const struct step *step)
     }
     ADMIT(step, coll->life == LIFE_ACTIVE, "the lineage has ended");
     ADMIT(step, o->collection_name_allocation_epoch == coll->epoch, "an update keeps the epoch");
-    ADMIT(step, object_number(o) > coll->revision, "revisions go up");
-    coll->revision = object_number(o);
+    ADMIT(step, model_object_number(o) > coll->revision, "revisions go up");
+    coll->revision = model_object_number(o);
     coll->value = step->command->value;
 }
 

@@ -267,7 +267,7 @@ static bool draw_op(struct history *h, struct op *op)
         OP_SWEEP,      OP_TRANSITION, OP_TRANSITION, OP_SWEEP,    OP_SWEEP,    OP_GET_NS,
         OP_GET_COLL,   OP_GET_COLL,   OP_RESOLVE,    OP_RESOLVE,  OP_LIST_NS,  OP_LIST_COLL,
         OP_GET_SCHEMA, OP_ADMISSION,  OP_HEAD,       OP_HEAD,     OP_HEAD};
-    if (chance(h, 20) && draw_repeat(h, op))
+    if (chance(h, h->repeat_percent) && draw_repeat(h, op))
         return true;
     *op = (struct op){
         .kind = lot[below(h, SF_ARRAY_LEN(lot))], .ns_name = NO_NAME, .coll_name = NO_NAME};

@@ -1,0 +1,138 @@
+/*
+ * Replays age. A lineage run, then a month passes; retention runs round by round while owners
+ * change and clients go on, with old keys too: each gets its whole old answer or is a new key. In
+ * the end retention runs until it finds nothing more: what is left of old records names an object
+ * that is still current. Then the survey and the rebuild, as in every lineage run.
+ */
+#include "fault/catalog/ccs_history.h"
+
+#define MONTH_MS (RETENTION_MS + INT64_C(86400000))
+#define ROUNDS   8
+
+/* Two checkpoints, the month, and one more: nothing old is above the bound of either kept one. */
+static void run_ageing(struct sim_process *process, void *arg)
+{
+    struct client *c = arg;
+    c->process = process;
+    c->arena = sf_arena_new((size_t)64 << 20);
+    operate_checkpoint(c);
+    (void)history_tail(c->w->history);
+    sim_sleep(process, MONTH_MS);
+    c->w->aged = true;
+    operate_checkpoint(c);
+    operate_checkpoint(c);
+    sf_arena_destroy(c->arena);
+    c->w->clients_done++;
+}
+
+static void run_keeper(struct sim_process *process, void *arg)
+{
+    struct client *c = arg;
+    c->process = process;
+    c->arena = sf_arena_new((size_t)64 << 20);
+    for (int i = 0; i < ROUNDS; i++) {
+        sim_sleep(process, (int64_t)sf_rng_below(sim_rng(c->w->sim), 700));
+        if (sf_rng_below(sim_rng(c->w->sim), 100) < 65)
+            operate_retention(c, false);
+        else
+            operate_step(c);
+        sf_arena_reset(c->arena);
+    }
+    sf_arena_destroy(c->arena);
+    c->w->clients_done++;
+}
+
+static void run_last_rounds(struct sim_process *process, void *arg)
+{
+    struct client *c = arg;
+    c->process = process;
+    c->arena = sf_arena_new((size_t)64 << 20);
+    operate_checkpoint(c);
+    operate_checkpoint(c);
+    operate_retention(c, true);
+    sf_arena_destroy(c->arena);
+    c->w->clients_done++;
+}
+
+/* ---- what may be left --------------------------------------------------------------------- */
+
+static bool is_current(const struct history *h, const struct command *command)
+{
+    const SF_PB(CommandOutcomeObject) *o = command->outcome;
+    const struct state *s = h->states[h->command_count];
+    const struct ns_state *ns = model_ns(s, o->scope->namespace_id);
+    const struct coll_state *coll = model_coll(s, o->scope->namespace_id, o->scope->collection_id);
+    if (o->n_control_objects == 0)
+        return false;
+    if (o->command_kind == SF_PBE(COMMAND_KIND, PUT_NAMESPACE_METADATA) ||
+        o->command_kind == SF_PBE(COMMAND_KIND, NAMESPACE_LIFECYCLE_TRANSITION))
+        return ns != NULL && ns->life != LIFE_RELEASED && model_object_number(o) == ns->revision;
+    if (coll == NULL || coll->life == LIFE_RELEASED)
+        return false;
+    return o->command_kind != SF_PBE(COMMAND_KIND, PUT_COLLECTION_METADATA) ||
+           model_object_number(o) == coll->revision;
+}
+
+void check_forgotten(struct history *h)
+{
+    struct sf_buf key = {0};
+    struct sf_buf body = {0};
+    for (size_t i = 0; i < h->command_count; i++) {
+        const struct command *command = &h->commands[i];
+        ProtobufCMessage *message = NULL;
+        struct sf_diag diag;
+        if (!history_aged(h, command, sim_now_ms(h->w->sim) - 1000) || is_current(h, command))
+            continue;
+        sf_buf_clear(&key);
+        sf_catalog_key_outcome(&key, command->outcome->command_identity);
+        enum sf_err err = sf_durable_read_wait(
+            sim_backend(h->w->sim), NULL, sf_buf_view(&key),
+            &searchfabric__v1__command_outcome_object__descriptor, h->arena, &diag, &message, NULL);
+        const SF_PB(CommandOutcomeObject) *found = (const void *)message;
+        if (err == SF_OK && found->abort == NULL &&
+            found->entry->recovery_segment_epoch == command->slot)
+            sim_violation(h->w->sim, "the record of segment %" PRIu64 " is never removed: %.*s",
+                          command->slot, (int)key.len, (const char *)key.data);
+    }
+    sf_buf_fini(&key);
+    sf_buf_fini(&body);
+}
+
+/* ---- the scenario ------------------------------------------------------------------------- */
+
+static void wait_for(struct world *w, unsigned done, int64_t max_ms, const char *what)
+{
+    struct lineage_wait wait = {w, done};
+    sim_run_until(w->sim, lineage_done, &wait, max_ms, what);
+}
+
+void ccs_retention_run(struct sim *sim)
+{
+    struct sim_options options = sim_default_options();
+    struct client clients[CLIENTS + 1];
+    if (!operate_serves("RunRetention"))
+        return;
+    struct world *w = world_new(sim, &options);
+    struct sim_process *process = lineage_begin(w, clients, NULL);
+    sim_run_for(sim, 5000);
+    sim_settle(sim);
+    sim_node_kill(w->nodes[0]);
+    wait_for(w, CLIENTS + 1, 300000, "every call is answered");
+    struct client keeper = {.w = w, .id = CLIENTS};
+    sim_spawn(process, run_ageing, &keeper);
+    wait_for(w, CLIENTS + 2, MONTH_MS + 300000, "a month passes");
+    w->clients_done = 0;
+    w->history->repeat_percent = 60;
+    options.chaos.max_kills += 4;
+    options.chaos.max_pauses += 3;
+    sim_storm(sim, &options);
+    (void)lineage_begin(w, clients, process);
+    sim_spawn(process, run_keeper, &keeper);
+    sim_run_for(sim, 5000);
+    sim_settle(sim);
+    sim_node_kill(w->nodes[0]);
+    wait_for(w, CLIENTS + 2, 300000, "every call is answered a month later");
+    sim_spawn(process, run_last_rounds, &keeper);
+    wait_for(w, CLIENTS + 3, 300000, "retention ends");
+    lineage_finish(w, process);
+}
