@@ -1,8 +1,9 @@
 /*
  * Model: what may go. A record stays while a control object that it names is current: the revision
  * that the row shows, a generation that is active or serves, a tombstone whose collection is still
- * reserved. The record that reserved the newest epoch of a name stays too, for the next create asks
- * whether it was applied. What is not known stays.
+ * reserved; a release, while a record of the drop that it ended stands. The record that reserved
+ * the newest epoch of a name stays too, for the next create asks whether it was applied. What is
+ * not known stays.
  *
  * A claim keeps a removal and a retry of the same command apart: identities decide lanes, so this
  * is the command's lane. A delete whose end is not known may land within the hour; until then
@@ -243,6 +244,27 @@ static enum sf_err reserves_epoch(struct sf_sql_conn *conn,
     return err;
 }
 
+/* Does a record of a drop that the release ended still stand? Without the release its tombstone
+ * would count again. */
+static enum sf_err release_needed(struct sf_sql_conn *conn,
+                                  const SF_PB(CommandOutcomeObject) * outcome, struct sf_diag *diag,
+                                  bool *out_needed)
+{
+    struct sf_sql_stmt *stmt;
+    enum sf_err err = sf_sql_prepare(conn,
+                                     "SELECT command_identity FROM catalog_replay_index"
+                                     " WHERE namespace_id = ?1 AND collection_id = ?2"
+                                     " AND command_kind = 'DROP_COLLECTION' LIMIT 1",
+                                     diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(stmt, 1, outcome->scope->namespace_id);
+    sf_sql_bind_u64(stmt, 2, outcome->scope->collection_id);
+    err = sf_sql_step(stmt, diag, out_needed);
+    sf_sql_finish(stmt);
+    return err;
+}
+
 enum sf_err sf_catalog_record_current(struct sf_sql_conn *conn,
                                       const SF_PB(CommandOutcomeObject) * outcome,
                                       struct sf_arena *arena, struct sf_diag *diag,
@@ -250,6 +272,9 @@ enum sf_err sf_catalog_record_current(struct sf_sql_conn *conn,
 {
     enum sf_err err = SF_OK;
     *out_current = false;
+    if (outcome->command_kind == SF_PBE(COMMAND_KIND, COLLECTION_NAME_RESERVATION_RELEASE) &&
+        outcome->scope != NULL && !SF_MUTANT(ccs_release_forgotten))
+        err = release_needed(conn, outcome, diag, out_current);
     for (size_t i = 0; i < outcome->n_control_objects && err == SF_OK && !*out_current; i++) {
         struct control_key key;
         if (!parse_control(outcome->control_objects[i]->key, &key)) {
@@ -257,6 +282,7 @@ enum sf_err sf_catalog_record_current(struct sf_sql_conn *conn,
             break;
         }
         err = control_current(conn, &key, arena, diag, out_current);
+        *out_current = *out_current && !SF_MUTANT(ccs_current_forgotten);
         bool of_namespace = is_family(&key, "namespace_descriptor_v");
         bool creates = key.number == 1 &&
                        (of_namespace || is_family(&key, "collection_descriptor_v")) &&

@@ -11,10 +11,23 @@
  */
 #include "catalog/catalog_lifecycle.h"
 #include "catalog/catalog_projector.h"
+#include "catalog/catalog_retention.h"
 
 #include <stdlib.h>
 
 #define REPAIR_BATCH 256 /* collections of one cycle */
+
+/* Does a record below the boundary still have its row? Without one it is being removed by age. */
+static enum sf_err has_row(struct sf_catalog *catalog, const char *command_identity,
+                           struct sf_arena *arena, struct sf_diag *diag, bool *out_has)
+{
+    SF_PB(CommandOutcomeObject) *row = NULL;
+    struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_READ);
+    enum sf_err err = sf_catalog_sql_replay(conn, command_identity, arena, diag, &row);
+    sf_sql_release(conn);
+    *out_has = row != NULL;
+    return err;
+}
 
 /* The record of a command, NULL when none counts. */
 static enum sf_err read_record(struct sf_catalog *catalog, const char *command_identity,
@@ -32,8 +45,11 @@ static enum sf_err read_record(struct sf_catalog *catalog, const char *command_i
     *out_record = NULL;
     if (err == SF_ERR_NOT_FOUND)
         return SF_OK;
-    if (err == SF_OK && record->abort == NULL &&
-        record->terminal_state == SF_PBE(COMMAND_TERMINAL_STATE, APPLIED))
+    bool counts = err == SF_OK && record->abort == NULL &&
+                  record->terminal_state == SF_PBE(COMMAND_TERMINAL_STATE, APPLIED);
+    if (counts && sf_catalog_record_expired(catalog, record))
+        err = has_row(catalog, command_identity, arena, diag, &counts);
+    if (counts)
         *out_record = record;
     return err;
 }

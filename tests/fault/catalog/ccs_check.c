@@ -78,14 +78,17 @@ static void run_reread(struct sim_process *process, void *arg)
     w->reread = true;
 }
 
-/* Rows of one query as text. */
-static void dump_query(struct sf_sql_conn *conn, const char *query, int columns, struct sf_buf *out)
+/* Rows of one query as text; `since` is bound when it is not 0. */
+static void dump_since(struct sf_sql_conn *conn, const char *query, uint64_t since, int columns,
+                       struct sf_buf *out)
 {
     struct sf_sql_stmt *stmt;
     struct sf_diag diag;
     bool row = true;
     enum sf_err err = sf_sql_prepare(conn, query, &diag, &stmt);
     SF_ASSERT(err == SF_OK);
+    if (since != 0)
+        sf_sql_bind_u64(stmt, 1, since);
     for (;;) {
         err = sf_sql_step(stmt, &diag, &row);
         SF_ASSERT(err == SF_OK);
@@ -99,7 +102,12 @@ static void dump_query(struct sf_sql_conn *conn, const char *query, int columns,
     }
 }
 
-void check_dump_rows(struct sf_sql *sql, struct sf_buf *out)
+static void dump_query(struct sf_sql_conn *conn, const char *query, int columns, struct sf_buf *out)
+{
+    dump_since(conn, query, 0, columns, out);
+}
+
+void check_dump_rows(struct sf_sql *sql, uint64_t since, struct sf_buf *out)
 {
     struct sf_sql_conn *conn = sf_sql_acquire(sql, NULL, SF_SQL_READ);
     dump_query(conn,
@@ -126,11 +134,11 @@ void check_dump_rows(struct sf_sql *sql, struct sf_buf *out)
                " CAST(updated_at_unix_ms AS TEXT) FROM schema_generations"
                " ORDER BY namespace_id, collection_id, schema_version",
                6, out);
-    dump_query(conn,
+    dump_since(conn,
                "SELECT command_identity, business_lookup_key, terminal_state,"
                " replay_classification, original_outcome_json FROM catalog_replay_index"
-               " ORDER BY command_identity",
-               5, out);
+               " WHERE applied_ts >= ?1 ORDER BY command_identity",
+               since, 5, out);
     dump_query(conn,
                "SELECT latest_applied_schema_generation_token,"
                " CAST(latest_collected_at_unix_ms AS TEXT) FROM collection_statistics_heads"
@@ -327,14 +335,14 @@ void check_end(struct world *w, struct sim_process *clients)
     sf_buf_append(&answers, w->answers.data, w->answers.len);
     size_t committed = check_records(w);
     check_settled(w);
-    check_dump_rows(w->sql, &before);
+    check_dump_rows(w->sql, TSO_START, &before);
     w->rebuilder = sim_node_new(w->sim, "rebuild", &rebuild);
     w->reread = false;
     sim_spawn(clients, run_reread, w);
     sim_run_until(w->sim, all_reread, w, 120000, "every key is answered after a rebuild");
     check_rebuilt_once(w, committed);
     check_same_text(w, "answers", &answers, &w->answers);
-    check_dump_rows(w->rebuilt, &after);
+    check_dump_rows(w->rebuilt, TSO_START, &after);
     check_same_text(w, "rows", &before, &after);
     sf_buf_fini(&before);
     sf_buf_fini(&after);

@@ -208,7 +208,7 @@ void work_step(struct client *c);
 /* Notes the lineages that an answer names. */
 void work_learn(struct history *h, const struct asked *asked);
 
-/* How many revisions of a namespace's descriptor stand; orphans count too, so it is a guess. */
+/* The newest revision of a namespace's descriptor that stands; it may be an orphan. */
 uint64_t work_guess_revision(struct history *h, uint64_t ns_id);
 
 /* ccs_publish.c: commits the next manifest of a collection; publish_of: NULL = unknown. */
@@ -233,7 +233,6 @@ void lineage_finish(struct world *w, struct sim_process *clients);
 
 /* ccs_retention.c */
 void ccs_retention_run(struct sim *sim);
-void check_forgotten(struct history *h);
 
 /* ccs_operate.c: an operator's call at either contender (or the rebuilder). */
 bool operate_serves(const char *method);

@@ -99,6 +99,7 @@ uint64_t work_guess_revision(struct history *h, uint64_t ns_id)
     struct sf_buf key = {0};
     struct sf_list_entry *entries = NULL;
     size_t count = 0;
+    uint64_t newest = 0;
     sf_catalog_key_namespace(&key, ns_id, 1);
     size_t prefix = key.len;
     while (prefix > 0 && key.data[prefix - 1] != 'v')
@@ -107,9 +108,15 @@ uint64_t work_guess_revision(struct history *h, uint64_t ns_id)
         sf_store_list_wait(sim_backend(h->w->sim), NULL, sf_view_bytes(key.data, prefix),
                            sf_view_str(""), 100, arena, &entries, &count);
     SF_ASSERT(err == SF_OK);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t revision = 0;
+        for (size_t at = prefix; at < entries[i].key.len && entries[i].key.ptr[at] != '.'; at++)
+            revision = revision * 10 + (uint64_t)(entries[i].key.ptr[at] - '0');
+        newest = revision > newest ? revision : newest;
+    }
     sf_buf_fini(&key);
     sf_arena_destroy(arena);
-    return count;
+    return newest;
 }
 
 static bool scope_collection(struct history *h, struct op *op)

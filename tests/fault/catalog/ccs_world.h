@@ -150,8 +150,9 @@ void check_settled(struct world *w);
  * them absent until then. */
 void check_run_projectors(struct world *w, struct sim_process *process, struct sf_arena *arena);
 
-/* Every row that comes from commands, binding revisions aside, as text. */
-void check_dump_rows(struct sf_sql *sql, struct sf_buf *out);
+/* Every row that comes from commands, binding revisions aside, as text; replay rows of commands
+ * applied since a timestamp. */
+void check_dump_rows(struct sf_sql *sql, uint64_t since, struct sf_buf *out);
 
 /* A violation that shows the first place that differs. */
 void check_same_text(struct world *w, const char *what, const struct sf_buf *a,
