@@ -71,6 +71,28 @@ static enum sf_err find_limit(struct round *r)
     return err;
 }
 
+/* Begins at the boundary that stands: the owner before may have moved it after this one's start. */
+static enum sf_err find_from(struct round *r)
+{
+    ProtobufCMessage *message = NULL;
+    sf_arena_reset(r->arena);
+    enum sf_err err = sf_catalog_owner_check(r->catalog, r->sched, r->diag);
+    if (err == SF_OK)
+        err = sf_catalog_read(r->catalog, r->sched, sf_view_str(SF_CATALOG_BOUNDARY_KEY),
+                              &searchfabric__v1__catalog_boundary_object__descriptor, false,
+                              r->arena, r->diag, &message, NULL, NULL);
+    if (err != SF_OK)
+        return err;
+    uint64_t stands =
+        ((const SF_PB(CatalogBoundaryObject) *)message)->lowest_recovery_segment_epoch;
+    r->from = atomic_load(&r->catalog->lowest_segment);
+    if (stands > r->from) {
+        r->from = stands;
+        atomic_store(&r->catalog->lowest_segment, stands);
+    }
+    return SF_OK;
+}
+
 /* Moves r->boundary over what is old enough. */
 static enum sf_err find_boundary(struct round *r)
 {
@@ -426,8 +448,9 @@ static enum sf_err find_cut(struct round *r)
 
 static enum sf_err run_round(struct round *r)
 {
-    r->from = atomic_load(&r->catalog->lowest_segment);
-    enum sf_err err = find_cut(r);
+    enum sf_err err = find_from(r);
+    if (err == SF_OK)
+        err = find_cut(r);
     if (err == SF_OK)
         err = find_limit(r);
     if (err == SF_OK)

@@ -95,6 +95,8 @@ static void run_some_job(struct client *c)
         return;
     run.name = jobs->jobs[sf_rng_below(sim_rng(c->w->sim), jobs->n_jobs)]->name;
     sim_trace(c->w->sim, "operator: job %s", run.name);
+    if (c->w->aged)
+        history_collect(c->w->history); /* retention is a job */
     (void)operate(c, false, "RunCatalogJob", &run.base, &response);
 }
 
