@@ -164,6 +164,7 @@ struct history {
     size_t seen_count;
     size_t *survey; /* calls of the first survey */
     size_t survey_count;
+    size_t aged_count;       /* the first calls, whose keys are not sent again meanwhile */
     unsigned repeat_percent; /* of steps that repeat an earlier op */
 };
 
