@@ -61,6 +61,7 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv);
 int sf_cli_load(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_rows(struct sf_cli *cli, int argc, char **argv);
+int sf_cli_manifest(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_status(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_object(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_checkpoint(struct sf_cli *cli, int argc, char **argv);

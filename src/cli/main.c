@@ -25,6 +25,7 @@ static const struct sf_cli_command commands[] = {
     {"catalog", "background work of the catalog", sf_cli_catalog},
     {"load", "load a file of documents through the Elasticsearch port", sf_cli_load},
     {"rows", "list the visible rows of a collection", sf_cli_rows},
+    {"manifest", "show or repair manifest heads", sf_cli_manifest},
     {"alloc", "allocate document ids; repair after a restore", sf_cli_alloc},
     {"object", "list and print durable objects", sf_cli_object},
     {"checkpoint", "cut, list or verify catalog checkpoints", sf_cli_checkpoint},

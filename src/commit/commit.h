@@ -18,6 +18,7 @@
 #include "tso/tso.h"
 
 struct sf_commit;
+struct sf_head_notices;
 
 /* Everything from outside. Zero in a number means its default. */
 struct sf_commit_deps {
@@ -28,9 +29,10 @@ struct sf_commit_deps {
     struct sf_tso_source *tso;    /* borrowed; each loop gets a batching front of its own */
     struct sf_attempts *attempts; /* borrowed, shared by the process */
     struct sf_metrics *metrics;   /* borrowed; NULL = none */
-    const char *owner_id;         /* who leads, for leader.json and hints; copied */
-    uint64_t random_seed;         /* jitter of retries only */
-    uint32_t shard_count;         /* fixed at the store's creation; default 16 */
+    struct sf_head_notices *head_notices; /* told of committed heads; borrowed; NULL = none */
+    const char *owner_id;                 /* who leads, for leader.json and hints; copied */
+    uint64_t random_seed;                 /* jitter of retries only */
+    uint32_t shard_count;                 /* fixed at the store's creation; default 16 */
     uint32_t bound_window_ms;     /* issued_upper_bound_ts past the newest TSO; default 500 */
     uint32_t wal_flush_ms;        /* a chunk is closed this long after its first frame; default 2;
                                         on a store held alone sooner, when none is under way */

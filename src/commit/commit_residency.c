@@ -251,6 +251,16 @@ static void adopt_recovered(struct sf_lane *lane)
     }
 }
 
+static void tell_loaded(struct sf_lane *lane,
+                        const Searchfabric__V1__ManifestCommittedHeadObject *head)
+{
+    struct sf_head_notice notice = {.collection = lane->collection,
+                                    .version = head->committed_manifest_version,
+                                    .previous = head->previous_committed_manifest_version};
+    snprintf(notice.checksum, sizeof(notice.checksum), "%s", head->manifest_checksum_or_etag);
+    sf_head_notices_tell(lane->shard->commit->deps.head_notices, &notice);
+}
+
 static void lane_loaded(struct sf_lane *lane, const struct sf_chain *chain)
 {
     struct sf_shard *shard = lane->shard;
@@ -264,6 +274,8 @@ static void lane_loaded(struct sf_lane *lane, const struct sf_chain *chain)
     if (!SF_MUTANT(coord_no_dedupe))
         sf_chain_each_duplicate(chain, load_duplicate, lane);
     lane->state = SF_LANE_ACTIVE;
+    if (lane->recovered != NULL && chain->head != NULL)
+        tell_loaded(lane, chain->head); /* the process before may have ended before it told */
     adopt_recovered(lane);
     sf_lane_release_loaded(lane);
     sf_shard_count(shard);
@@ -393,7 +405,8 @@ struct sf_lane *sf_lane_open(struct sf_shard *shard, struct sf_collection_ref co
                                        .collection = collection,
                                        .publisher_epoch = shard->epoch,
                                        .base_interval = deps->manifest_base_interval,
-                                       .list_entries = deps->manifest_list_entries},
+                                       .list_entries = deps->manifest_list_entries,
+                                       .notices = deps->head_notices},
         &publisher_ops, lane);
     sf_publisher_load(lane->publisher, load_from(lane));
     return lane;

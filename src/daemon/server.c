@@ -33,6 +33,7 @@
 #define REPLY_ARENA     ((size_t)1 << 20)
 
 static const char identity_name[] = "loopback";
+static const char publisher_name[] = "manifest-publisher"; /* who may advance manifest heads */
 
 static uint64_t random_u64(void)
 {
@@ -217,8 +218,23 @@ static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *dia
     return SF_OK;
 }
 
+/* The way of committed heads to the catalog, as the manifest publisher. */
+static void start_head_notices(struct sf_server *server)
+{
+    const struct sf_service *services[SF_CATALOG_SERVICE_COUNT];
+
+    sf_catalog_services(server->catalog, services);
+    server->publisher_channel =
+        sf_inproc_channel_new(services, SF_CATALOG_SERVICE_COUNT, publisher_name, server->clock);
+    server->head_notices =
+        sf_head_notices_new(&(struct sf_head_notices_options){.catalog = server->publisher_channel,
+                                                              .loop = server->loops[0],
+                                                              .random_seed = random_u64()});
+}
+
 static enum sf_err start_commit(struct sf_server *server, struct sf_diag *diag)
 {
+    start_head_notices(server);
     const struct sf_commit_deps deps = {
         .store = server->store,
         .loops = server->loops,
@@ -228,6 +244,7 @@ static enum sf_err start_commit(struct sf_server *server, struct sf_diag *diag)
         .attempts = &server->attempts,
         .metrics = server->metrics,
         .owner_id = server->owner_id,
+        .head_notices = server->head_notices,
         .random_seed = random_u64(),
         .shard_count = server->identity.coordinator_shard_count,
         .wal_flush_ms = server->config->wal_flush_ms,
@@ -442,6 +459,7 @@ static void stop_services(struct sf_server *server)
             SF_LOG(WARN, "coordinator_drain_incomplete", SF_KV_I64("limit_ms", COMMIT_DRAIN_MS));
         sf_commit_close(server->commit, NULL);
     }
+    sf_head_notices_destroy(server->head_notices);
     if (server->catalog != NULL) {
         sf_worker_set(server, SF_WORKER_CCS, SF_WORKER_DRAINING);
         sf_catalog_close(server->catalog, NULL);
@@ -456,6 +474,7 @@ void sf_server_stop(struct sf_server *server)
     stop_services(server);
     sf_channel_destroy(server->ingest_channel);
     sf_channel_destroy(server->commit_channel);
+    sf_channel_destroy(server->publisher_channel);
     sf_channel_destroy(server->allocator_channel);
     sf_channel_destroy(server->catalog_es);
     sf_channel_destroy(server->catalog_ingest);

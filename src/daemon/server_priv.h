@@ -15,6 +15,7 @@
 #include "exec/reactor.h"
 #include "gateway/es.h"
 #include "gateway/ingest.h"
+#include "publish/head_notices.h"
 #include "rpc/server.h"
 
 /* Parts with a health of their own. */
@@ -86,6 +87,8 @@ struct sf_server {
     struct sf_channel *catalog_es;        /* owned: likewise, as the Elasticsearch edge */
     struct sf_allocator *allocator;       /* owned */
     struct sf_channel *allocator_channel; /* owned: in process */
+    struct sf_channel *publisher_channel; /* owned: in process, as the manifest publisher */
+    struct sf_head_notices *head_notices; /* owned */
     struct sf_commit *commit;             /* owned */
     struct sf_channel *commit_channel;    /* owned: in process */
     struct sf_ingest *ingest;             /* owned */

@@ -139,6 +139,10 @@ static void committed(struct sf_publisher *pub)
 {
     size_t count = pub->taken;
     uint64_t version = pub->plan.version;
+    struct sf_head_notice notice = {
+        .collection = pub->options.collection, .version = version, .previous = pub->base.version};
+    memcpy(notice.checksum, pub->plan.sha256, sizeof(notice.checksum));
+    sf_head_notices_tell(pub->options.notices, &notice);
     sf_manifest_state_commit(&pub->base, &pub->plan, &pub->ready, count);
     sf_manifest_plan_fini(&pub->plan);
     pub->taken = 0;

@@ -10,6 +10,7 @@
 
 #include "object/durable.h"
 #include "publish/chain.h"
+#include "publish/head_notices.h"
 #include "publish/keys.h"
 
 struct sf_publisher;
@@ -54,9 +55,10 @@ struct sf_publisher_options {
     struct sf_rng *rng;      /* jitter; the loop's */
     size_t *ops_outstanding; /* store calls under way, kept by the owner of the loop's objects */
     struct sf_collection_ref collection;
-    uint64_t publisher_epoch; /* the coordinator epoch */
-    uint32_t base_interval;   /* >= 1; a base every so many manifests */
-    uint32_t list_entries;    /* >= 1; slices of one overflow object */
+    uint64_t publisher_epoch;        /* the coordinator epoch */
+    uint32_t base_interval;          /* >= 1; a base every so many manifests */
+    uint32_t list_entries;           /* >= 1; slices of one overflow object */
+    struct sf_head_notices *notices; /* told of every committed head; borrowed; NULL = none */
 };
 
 SF_NONNULL struct sf_publisher *sf_publisher_new(const struct sf_publisher_options *options,
