@@ -1,5 +1,7 @@
 """Drops, lifecycle transitions and releases through the real server, its tool and kill -9."""
 import json
+import pathlib
+import re
 import time
 
 import grpc
@@ -237,6 +239,14 @@ def test_sfctl():
     assert SERVER.sfctl("catalog", "run-job", "tombstone-repair").stdout == b"tombstone-repair: 0 done\n"
     assert SERVER.sfctl("catalog", "run-job", "no-such").returncode == 1
     assert SERVER.sfctl("catalog", "walk").returncode == 2
+
+
+def test_conformance_matrix():
+    proves("CCS-4.5-07")
+    matrix = pathlib.Path(__file__).resolve().parents[2] / "docs/testing/api-contract-conformance-matrix.md"
+    rows = [line for line in matrix.read_text().splitlines() if line.startswith("| `SF-CONF-CATALOG-002`")]
+    assert len(rows) == 1 and "Metadata mutations" in rows[0]
+    assert re.search(r"`\w+/test_\w+`", rows[0].split("|")[-2]), rows[0]
 
 
 run(globals())

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "catalog/catalog_retention.h"
 #include "component/catalog/lineage_world.h"
 
 static int setup(void **state)
@@ -286,6 +287,34 @@ static void test_wrong_horizon(void **state)
     sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
     swept = lineage_sweep(w);
     assert_int_equal(swept->released_collection_names + swept->released_namespace_names, 2);
+}
+
+/* Retention: the record of a release goes after that of the drop, never before. */
+static void test_release_outlives_drop(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    uint64_t id = world_collection(w, "c1", ns, "books");
+    assert_int_equal(lineage_drop(w, "d1", ns, id, NULL), DROPPED);
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
+    assert_int_equal(lineage_sweep(w)->released_collection_names, 1);
+    const SF_PB(CommandOutcomeObject) *release =
+        lineage_record(w, KIND(COLLECTION_NAME_RESERVATION_RELEASE), 0);
+    const SF_PB(CommandOutcomeObject) *drop = lineage_record(w, KIND(DROP_COLLECTION), 0);
+    for (int gone = 0; gone < 2; gone++) {
+        bool current = gone != 0;
+        if (gone)
+            lineage_exec(w, "DELETE FROM catalog_replay_index"
+                            " WHERE command_kind = 'DROP_COLLECTION'");
+        struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_READ);
+        assert_int_equal(sf_catalog_record_current(conn, release, w->arena, &w->diag, &current),
+                         SF_OK);
+        assert_true(current == (gone == 0));
+        assert_int_equal(sf_catalog_record_current(conn, drop, w->arena, &w->diag, &current),
+                         SF_OK);
+        assert_false(current);
+        sf_sql_release(conn);
+    }
 }
 
 /* Puts a control object that no record names. */
@@ -905,6 +934,7 @@ int main(void)
         cmocka_unit_test(test_schema_persisted),
         cmocka_unit_test_setup_teardown(test_tombstone_repair, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_horizon, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_release_outlives_drop, setup, teardown),
         cmocka_unit_test_setup_teardown(test_orphans, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_index, setup, teardown),
         cmocka_unit_test_setup_teardown(test_namespace_races, setup, teardown),
