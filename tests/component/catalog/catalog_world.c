@@ -158,6 +158,7 @@ enum sf_err world_open(struct world *w)
                                    .checkpoint_interval_ms = w->checkpoint_interval_ms,
                                    .collection_gc_delay_ms = w->collection_gc_delay_ms,
                                    .namespace_gc_delay_ms = w->namespace_gc_delay_ms,
+                                   .cache_bytes = w->cache_bytes,
                                    .trace = w->trace,
                                    .policy = w->policy};
     enum sf_err err = sf_catalog_open(&deps, NULL, &w->diag, &w->catalog);

@@ -1,6 +1,7 @@
 /* Reads: what memory holds changes no answer, and how they go over the lanes. */
 #include <stdio.h>
 
+#include "catalog/catalog_cache.h"
 #include "component/catalog/lineage_world.h"
 
 static int setup(void **state)
@@ -497,6 +498,20 @@ static void test_lanes(void **state)
     assert_int_equal(world_open(w), SF_OK);
 }
 
+static void test_room(void **state)
+{
+    struct world *w = *state;
+    const size_t good[] = {SF_CATALOG_CACHE_BYTES_MIN, SF_CATALOG_CACHE_BYTES_MAX};
+    const size_t bad[] = {SF_CATALOG_CACHE_BYTES_MIN - 1, SF_CATALOG_CACHE_BYTES_MAX + 1};
+    for (size_t i = 0; i < SF_ARRAY_LEN(good); i++) {
+        world_stop(w);
+        w->cache_bytes = bad[i];
+        assert_int_equal(world_open(w), SF_ERR_CONFIG);
+        w->cache_bytes = good[i];
+        assert_int_equal(world_open(w), SF_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +526,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_equal_bytes, setup_shared, teardown),
         cmocka_unit_test_setup_teardown(test_row_restored, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lanes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_room, setup, teardown),
     };
     return SF_RUN_TESTS("catalog_reads", tests);
 }
