@@ -197,6 +197,14 @@ static void test_replay(void **state)
     assert_true(shown->found && shown->row_present && shown->transport_pointer_present);
     assert_string_equal(shown->verdict, "original answer");
     assert_non_null(strstr(shown->success_json, "\"books\""));
+    SF_PROVES("CCS-4.3-17");
+    char fingerprint[SF_SHA256_HEX_BYTES];
+    SF_PB(PutCollectionMetadataRequest) *sent = world_collection_request(w, "c1", ns, "books");
+    sf_catalog_fingerprint(&sent->base, fingerprint);
+    assert_string_equal(shown->outcome->payload_fingerprint, fingerprint);
+    sent->options = world_options(w, "v", "1");
+    sf_catalog_fingerprint(&sent->base, fingerprint);
+    assert_string_not_equal(shown->outcome->payload_fingerprint, fingerprint);
     SF_PB(ShowReplayRequest) direct;
     searchfabric__v1__show_replay_request__init(&direct);
     direct.command_identity = shown->command_identity;
