@@ -33,7 +33,6 @@
 #define REPLY_ARENA     ((size_t)1 << 20)
 
 static const char identity_name[] = "loopback";
-static const char publisher_name[] = "manifest-publisher"; /* who may advance manifest heads */
 
 static uint64_t random_u64(void)
 {
@@ -221,11 +220,7 @@ static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *dia
 /* The way of committed heads to the catalog, as the manifest publisher. */
 static void start_head_notices(struct sf_server *server)
 {
-    const struct sf_service *services[SF_CATALOG_SERVICE_COUNT];
-
-    sf_catalog_services(server->catalog, services);
-    server->publisher_channel =
-        sf_inproc_channel_new(services, SF_CATALOG_SERVICE_COUNT, publisher_name, server->clock);
+    server->publisher_channel = catalog_as(server, "searchfabric:publisher");
     server->head_notices =
         sf_head_notices_new(&(struct sf_head_notices_options){.catalog = server->publisher_channel,
                                                               .loop = server->loops[0],
