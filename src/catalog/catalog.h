@@ -36,6 +36,14 @@ struct sf_catalog_trace {
     void (*apply)(struct sf_catalog_trace *trace, const char *request, const char *lane);
 };
 
+/* Splits the storage ranges of a whale namespace ahead of its data; may take its time and may fail.
+ */
+struct sf_catalog_presplit {
+    /* On a worker task, one namespace at a time, after it was created. Any error is logged. */
+    enum sf_err (*split)(struct sf_catalog_presplit *presplit, struct sf_sched *sched,
+                         uint64_t namespace_id);
+};
+
 /* Everything the service gets from outside; all borrowed until sf_catalog_close returned. */
 struct sf_catalog_deps {
     struct sf_store *store;          /* durable truth */
@@ -56,7 +64,8 @@ struct sf_catalog_deps {
     uint32_t checkpoint_commands;    /* a checkpoint after so many commands, 0 = 100000 */
     uint32_t checkpoint_interval_ms; /* or so long after the last, when there were any; 0 = 1 h */
     uint32_t replay_retention_ms;    /* answers are kept so long, 0 = 30 days */
-    struct sf_catalog_trace *trace;  /* NULL in production */
+    struct sf_catalog_presplit *presplit;   /* NULL = whale namespaces are not split ahead */
+    struct sf_catalog_trace *trace;         /* NULL in production */
     const struct sf_catalog_policy *policy; /* quota classes, callers; NULL = defaults */
     bool run_jobs; /* background jobs run by themselves (`loop` is there) */
 };

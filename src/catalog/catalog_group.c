@@ -526,6 +526,8 @@ static void refresh_cache(struct group *group, const struct member *member)
         sf_catalog_head_advanced(catalog, outcome);
     else
         sf_catalog_state_committed(catalog, outcome, &member->command->rows);
+    if (outcome->terminal_state == SF_PBE(COMMAND_TERMINAL_STATE, APPLIED))
+        sf_catalog_presplit(catalog, member->command->plan.object);
 }
 
 /* Shows the group; a transaction that fails is run again command by command, until all rows stand

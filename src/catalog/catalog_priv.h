@@ -414,6 +414,13 @@ enum sf_err sf_catalog_put_settle(struct sf_catalog *catalog, struct sf_sched *s
 enum sf_err sf_catalog_put_run(struct sf_catalog *catalog, struct sf_sched *sched,
                                struct sf_catalog_put *put, unsigned limit);
 
+/* catalog_presplit.c ----------------------------------------------------------------------- */
+
+#define SF_CATALOG_WHALE_PROFILE "whale" /* policy profile of namespaces that are split ahead */
+
+/* A committed control object is shown: starts the hook for a new whale namespace. Never blocks. */
+void sf_catalog_presplit(struct sf_catalog *catalog, const ProtobufCMessage *object);
+
 /* catalog_group.c -------------------------------------------------------------------------- */
 
 /* Makes command->plan durable together with what others have waiting, and shows it. Blocks the lane

@@ -141,7 +141,7 @@ void sf_catalog_projectors_wake(struct sf_catalog *catalog, uint64_t namespace_i
     sf_catalog_projectors_changed(catalog);
 }
 
-/* Every active collection is due. */
+/* Every active collection is due; of dropped ones only the windows. */
 static enum sf_err note_all(struct sf_sql_conn *conn, struct sf_diag *diag)
 {
     return sf_sql_exec(
@@ -152,6 +152,11 @@ static enum sf_err note_all(struct sf_sql_conn *conn, struct sf_diag *diag)
         " SELECT namespace_id, collection_id, 1, 1, 1, 1, 1, 1, 0 FROM collections"
         " WHERE lifecycle_state = 'ACTIVE' AND NOT EXISTS (SELECT 1 FROM catalog_projector_work w"
         " WHERE w.namespace_id = collections.namespace_id"
+        " AND w.collection_id = collections.collection_id);"
+        "INSERT INTO catalog_projector_work (" WORK_COLUMNS ")"
+        " SELECT namespace_id, collection_id, 1, 0, 0, 0, 0, 1, 0 FROM collections"
+        " WHERE lifecycle_state = 'TOMBSTONED' AND NOT EXISTS (SELECT 1 FROM"
+        " catalog_projector_work w WHERE w.namespace_id = collections.namespace_id"
         " AND w.collection_id = collections.collection_id);",
         diag);
 }
@@ -214,16 +219,17 @@ static enum sf_err show_zero_children(struct sf_sql_conn *conn, uint64_t namespa
     return err;
 }
 
-/* What was projected of a collection that is gone. */
+/* What the serving side and workers said of a collection that is dropped. Its windows stay: their
+ * retention outlives the drop. */
 static enum sf_err forget_collection(struct sf_sql_conn *conn, uint64_t namespace_id,
                                      uint64_t collection_id, struct sf_diag *diag)
 {
     static const char *const statements[] = {
-        "DELETE FROM catalog_projector_work WHERE namespace_id = ?1 AND collection_id = ?2",
         "DELETE FROM collection_index_backlogs WHERE namespace_id = ?1 AND collection_id = ?2",
         "DELETE FROM collection_observations WHERE namespace_id = ?1 AND collection_id = ?2",
         "DELETE FROM lifecycle_transition_claims WHERE namespace_id = ?1 AND collection_id = ?2",
-        "DELETE FROM collection_lifecycle_windows WHERE namespace_id = ?1 AND collection_id = ?2",
+        "UPDATE collection_lifecycle_windows SET window_state = 'LIVE' WHERE namespace_id = ?1"
+        " AND collection_id = ?2 AND window_state = 'TRANSITIONING'",
     };
     enum sf_err err = SF_OK;
     for (size_t i = 0; i < SF_ARRAY_LEN(statements) && err == SF_OK; i++) {

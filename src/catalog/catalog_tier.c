@@ -125,8 +125,7 @@ enum sf_err sf_catalog_window_policy(struct sf_sql_conn *conn, uint64_t namespac
     *out_policy = NULL;
     enum sf_err err =
         sf_catalog_sql_collection(conn, namespace_id, collection_id, arena, diag, &row);
-    if (err != SF_OK || row == NULL || row->_active_schema_version_case == 0 ||
-        row->lifecycle_state != SF_PBE(COLLECTION_ADMISSION_LIFECYCLE, ACTIVE))
+    if (err != SF_OK || row == NULL || row->_active_schema_version_case == 0)
         return err;
     err =
         sf_catalog_sql_generation(conn, namespace_id, collection_id, SF_CATALOG_GENERATION_VERSION,

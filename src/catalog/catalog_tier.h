@@ -72,7 +72,7 @@ struct sf_catalog_window sf_catalog_window_of_row(struct sf_sql_stmt *stmt);
 enum sf_err sf_catalog_window_set(struct sf_sql_conn *conn, const struct sf_catalog_window *window,
                                   enum sf_catalog_window_state state, struct sf_diag *diag);
 
-/* The admitted policy of a collection: of its active generation, NULL = none, or not active. */
+/* The admitted policy of a collection, dropped or not: of its active generation, NULL = none. */
 enum sf_err sf_catalog_window_policy(struct sf_sql_conn *conn, uint64_t namespace_id,
                                      uint64_t collection_id, struct sf_arena *arena,
                                      struct sf_diag *diag,

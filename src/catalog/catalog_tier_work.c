@@ -130,8 +130,11 @@ static enum sf_err give_claims(struct sf_catalog *catalog, struct sf_sql_conn *c
         return too_large(diag);
     enum sf_err err =
         sf_sql_prepare(conn,
-                       "SELECT " SF_CATALOG_WINDOW_COLUMNS " FROM collection_lifecycle_windows"
+                       "SELECT " SF_CATALOG_WINDOW_COLUMNS " FROM collection_lifecycle_windows w"
                        " WHERE next_transition_at_unix_ms <= ?1 AND window_state = 'LIVE'"
+                       " AND EXISTS (SELECT 1 FROM collections c"
+                       " WHERE c.namespace_id = w.namespace_id"
+                       " AND c.collection_id = w.collection_id AND c.lifecycle_state = 'ACTIVE')"
                        " ORDER BY next_transition_at_unix_ms LIMIT ?2",
                        diag, &stmt);
     if (err != SF_OK)

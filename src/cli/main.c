@@ -28,6 +28,7 @@ static const struct sf_cli_command commands[] = {
     {"manifest", "show or repair manifest heads", sf_cli_manifest},
     {"alloc", "allocate document ids; repair after a restore", sf_cli_alloc},
     {"object", "list and print durable objects", sf_cli_object},
+    {"stats", "show statistics and lifecycle windows of a collection", sf_cli_stats},
     {"checkpoint", "cut, list or verify catalog checkpoints", sf_cli_checkpoint},
     {"gc", "run one round of the catalog's retention", sf_cli_gc},
     {"fsck", "compare the catalog's rows with its objects and repair them", sf_cli_fsck},

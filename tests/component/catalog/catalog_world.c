@@ -160,7 +160,8 @@ enum sf_err world_open(struct world *w)
                                    .namespace_gc_delay_ms = w->namespace_gc_delay_ms,
                                    .cache_bytes = w->cache_bytes,
                                    .trace = w->trace,
-                                   .policy = w->policy};
+                                   .policy = w->policy,
+                                   .presplit = w->presplit};
     enum sf_err err = sf_catalog_open(&deps, NULL, &w->diag, &w->catalog);
     if (err != SF_OK)
         return err;

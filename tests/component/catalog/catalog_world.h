@@ -57,6 +57,7 @@ struct world {
     struct sf_diag diag;                                  /* of the last call */
     uint32_t lane_shards;                                 /* for the first start */
     size_t cache_bytes;                                   /* of the next open; 0 = the default */
+    struct sf_catalog_presplit *presplit;                 /* of the next open; NULL = none */
     struct sf_catalog_trace *trace;                       /* of the next open; NULL = none */
     uint64_t collection_gc_delay_ms;                      /* of the next open; 0 = the default */
     uint64_t namespace_gc_delay_ms;                       /* of the next open; 0 = the default */

@@ -122,8 +122,8 @@ static uint64_t serving_collection(struct world *w, uint64_t ns, const char *nam
 static void test_collection_fields(void **state)
 {
     struct world *w = *state;
-    SF_PROVES("CCS-5.3-09", "CCS-5.7-03", "CCS-5.7-04", "CCS-5.7-05", "CCS-5.7-06", "CCS-5.7-07",
-              "CCS-5.7-08");
+    SF_PROVES("CCS-5.3-09", "CCS-5.7-01", "CCS-5.7-03", "CCS-5.7-04", "CCS-5.7-05", "CCS-5.7-06",
+              "CCS-5.7-07", "CCS-5.7-08");
     uint64_t ns = world_namespace(w, "n", "alpha");
     uint64_t c = world_collection(w, "c", ns, "books");
     assert_string_equal(collection_fields(w, ns, c), "stats=- index=- missing approx_stats,index");

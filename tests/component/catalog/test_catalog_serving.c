@@ -1,4 +1,5 @@
 /* What the serving side reports and asks: fences, complete descriptors, drift and its repair. */
+#include <semaphore.h>
 #include <stdio.h>
 
 #include "base/pbjson.h"
@@ -283,6 +284,107 @@ static void test_verdicts(void **state)
                          rows[i].verdict);
 }
 
+/* ---- whale namespaces --------------------------------------------------------------------- */
+
+/* A hook that takes as long as the test wants, and then fails. */
+struct slow_hook {
+    struct sf_catalog_presplit base;
+    sem_t begun, may_end;
+    uint64_t namespace_id;
+    unsigned calls;
+};
+
+static enum sf_err slow_split(struct sf_catalog_presplit *presplit, struct sf_sched *sched,
+                              uint64_t namespace_id)
+{
+    struct slow_hook *hook = SF_CONTAINER_OF(presplit, struct slow_hook, base);
+    (void)sched;
+    hook->namespace_id = namespace_id;
+    hook->calls++;
+    sem_post(&hook->begun);
+    sem_wait(&hook->may_end);
+    return SF_ERR_UNAVAILABLE;
+}
+
+static void test_presplit(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-10.1-02", "CCS-10.1-03");
+    static const struct sf_catalog_namespace_policy rules[] = {
+        {.name_prefix = "big", .quota_class = "", .policy_profile = "whale"}};
+    const struct sf_catalog_policy policy = {.namespaces = rules, .namespace_count = 1};
+    struct slow_hook hook = {.base.split = slow_split};
+    sem_init(&hook.begun, 0, 0);
+    sem_init(&hook.may_end, 0, 0);
+    world_stop(w);
+    w->policy = &policy;
+    w->presplit = &hook.base;
+    assert_int_equal(world_open(w), SF_OK);
+    world_namespace(w, "n0", "small");
+    uint64_t big = world_namespace(w, "n1", "big-1"); /* answered while the hook hangs */
+    sem_wait(&hook.begun);
+    assert_int_equal(hook.namespace_id, big);
+    world_collection(w, "c", big, "books"); /* and so is everything else */
+    uint64_t second = world_namespace(w, "n2", "big-2");
+    assert_non_null(
+        world_call(w, "PutNamespaceMetadata", world_namespace_request(w, "u", "big-1")));
+    const char *answers = world_answers(w, big);
+    assert_null(strstr(answers, "whale"));
+    assert_null(strstr(answers, "policy"));
+    assert_null(strstr(world_answers(w, second), "whale"));
+    sem_post(&hook.may_end); /* fails: nothing follows */
+    sem_wait(&hook.begun);
+    sem_post(&hook.may_end);
+    world_stop(w);
+    assert_int_equal(hook.calls, 2); /* once a namespace, at its creation */
+    assert_int_equal(hook.namespace_id, second);
+    w->presplit = NULL; /* none configured: nothing runs */
+    assert_int_equal(world_open(w), SF_OK);
+    assert_string_equal(world_answers(w, big), answers);
+    world_namespace(w, "n3", "big-3");
+    world_stop(w);
+    assert_int_equal(hook.calls, 2);
+    assert_int_equal(world_open(w), SF_OK);
+    sem_destroy(&hook.begun);
+    sem_destroy(&hook.may_end);
+    w->policy = NULL;
+    world_restart(w);
+}
+
+/* Nothing but PutNamespaceMetadata makes a namespace. */
+static void test_provisioning(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-10.1-01");
+    uint64_t nowhere = 4711;
+    SF_PB(ReportIndexBacklogRequest) backlog;
+    SF_PB(ReportSchemaConvergenceSignalRequest) signal;
+    searchfabric__v1__report_index_backlog_request__init(&backlog);
+    searchfabric__v1__report_schema_convergence_signal_request__init(&signal);
+    backlog.collection = signal.collection = world_ref(w, nowhere, 1);
+    backlog.schema_generation_token = signal.schema_generation_token = world_text(w, "tok");
+    signal.schema_version = 1;
+    signal.signal = SF_PBE(SCHEMA_CONVERGENCE_SIGNAL, SERVING_GENERATION_READY);
+    const struct {
+        const char *method;
+        const void *request;
+    } calls[] = {
+        {"PutCollectionMetadata", world_collection_request(w, "c", nowhere, "books")},
+        {"PutCollectionSchema", world_schema_request(w, "s", nowhere, 1, 1, "tok")},
+        {"DropCollection", lineage_drop_request(w, "d", nowhere, 1, NULL)},
+        {"ReportIndexBacklog", &backlog},
+        {"ReportSchemaConvergenceSignal", &signal},
+        {"ResolveServingGeneration", resolve_request(w, nowhere, 1, NULL)},
+    };
+    for (size_t i = 0; i < SF_ARRAY_LEN(calls); i++)
+        assert_null(world_call(w, calls[i].method, calls[i].request));
+    assert_null(lineage_transition(w, nowhere, NS_STATE(QUIESCING), 1));
+    assert_int_equal(lineage_listed_namespaces(w, ""), 0);
+    assert_string_equal(world_rows(w, "SELECT namespace_name FROM namespaces", 1), "");
+    world_namespace(w, "n", "alpha");
+    assert_int_equal(lineage_listed_namespaces(w, ""), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +397,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_drift_and_repair, setup_shared, teardown),
         cmocka_unit_test_setup_teardown(test_definition_drift, setup, teardown),
         cmocka_unit_test(test_verdicts),
+        cmocka_unit_test_setup_teardown(test_presplit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_provisioning, setup, teardown),
     };
     return SF_RUN_TESTS("catalog_serving", tests);
 }

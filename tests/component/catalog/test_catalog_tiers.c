@@ -7,6 +7,7 @@
 #include "catalog/catalog_tier.h"
 #include "component/catalog/catalog_manifests.h"
 #include "component/catalog/lineage_world.h"
+#include "support/sqlserver.h"
 
 #define HOT  SF_PBE(DATA_TIER, HOT)
 #define WARM SF_PBE(DATA_TIER, WARM)
@@ -165,8 +166,99 @@ static void test_rows(void **state)
     assert_string_equal(windows(w), "-1000|HOT|1000|NULL|LIVE\n"
                                     "0|HOT|2000|NULL|LIVE\n"
                                     "1000|HOT|3000|NULL|LIVE\n");
+    /* a drop ends no retention: the windows stay, also over a rebuild, and move no more */
+    put_policy(w, "s4", ns, c, 3, "tok-3", 100000);
+    world_job(w, "lifecycle-windows");
+    assert_string_equal(windows(w), expected);
+    sf_clock_manual_advance(&w->clock, 1500);
+    assert_int_equal(claim(w, 0, 0)->n_claims, 1);
     assert_int_equal(lineage_drop(w, "d", ns, c, NULL), DROPPED);
-    assert_string_equal(windows(w), "");
+    assert_string_equal(windows(w), expected);
+    assert_int_equal(claim(w, 0, 0)->n_claims, 0);
+    world_rebuild(w);
+    world_job(w, "lifecycle-windows");
+    assert_string_equal(windows(w), expected);
+}
+
+/* Columns, their order and the key as the contract has them. */
+static void test_columns(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-5.9-03");
+    static const char expected[] = "namespace_id|NO\ncollection_id|NO\nwindow_start_ms|NO\n"
+                                   "window_end_ms|NO\neffective_tier|NO\n"
+                                   "published_manifest_version|NO\n"
+                                   "next_transition_at_unix_ms|YES\n"
+                                   "retention_deadline_unix_ms|YES\nwindow_state|NO\n";
+    static const char key[] = "namespace_id\ncollection_id\nwindow_start_ms\nwindow_end_ms\n";
+    const char *columns = "SELECT name, CASE \"notnull\" WHEN 1 THEN 'NO' ELSE 'YES' END"
+                          " FROM pragma_table_info('collection_lifecycle_windows') ORDER BY cid";
+    const char *keys = "SELECT name FROM pragma_table_info('collection_lifecycle_windows')"
+                       " WHERE pk > 0 ORDER BY pk";
+    if (sf_test_sql_kind() != SF_SQL_SQLITE) {
+        columns = sf_test_sql_kind() == SF_SQL_MYSQL
+                      ? "SELECT column_name, is_nullable FROM information_schema.columns"
+                        " WHERE table_name = 'collection_lifecycle_windows'"
+                        " AND table_schema = DATABASE() ORDER BY ordinal_position"
+                      : "SELECT column_name, is_nullable FROM information_schema.columns"
+                        " WHERE table_name = 'collection_lifecycle_windows'"
+                        " ORDER BY ordinal_position";
+        keys = sf_test_sql_kind() == SF_SQL_MYSQL
+                   ? "SELECT column_name FROM information_schema.key_column_usage"
+                     " WHERE table_name = 'collection_lifecycle_windows'"
+                     " AND table_schema = DATABASE() ORDER BY ordinal_position"
+                   : "SELECT column_name FROM information_schema.key_column_usage"
+                     " WHERE table_name = 'collection_lifecycle_windows'"
+                     " ORDER BY ordinal_position";
+    }
+    assert_string_equal(world_rows(w, columns, 2), expected);
+    assert_string_equal(world_rows(w, keys, 1), key);
+}
+
+/* Is `wanted` part of `message`, at any depth? */
+static bool reaches(const ProtobufCMessageDescriptor *message,
+                    const ProtobufCMessageDescriptor *wanted, int depth)
+{
+    if (message == wanted)
+        return true;
+    for (unsigned i = 0; depth > 0 && i < message->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &message->fields[i];
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE && reaches(field->descriptor, wanted, depth - 1))
+            return true;
+    }
+    return false;
+}
+
+/* No answer to a query's side holds a window: pruning reads the pinned manifest. */
+static void test_no_query_sees_windows(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-5.9-02");
+    static const char *const workers[] = {"ClaimLifecycleTransitions", "ListReclaimableWindows",
+                                          "ShowLifecycleWindows"};
+    const ProtobufCMessageDescriptor *const windows_of[] = {
+        &searchfabric__v1__lifecycle_window__descriptor,
+        &searchfabric__v1__lifecycle_transition_claim__descriptor,
+        &searchfabric__v1__reclaimable_window__descriptor,
+        &searchfabric__v1__manifest_lifecycle_window__descriptor};
+    const struct sf_service *services[SF_CATALOG_SERVICE_COUNT];
+    size_t seen = 0;
+    sf_catalog_services(w->catalog, services);
+    for (int s = 0; s < SF_CATALOG_SERVICE_COUNT; s++) {
+        for (size_t m = 0; m < services[s]->method_count; m++) {
+            const struct sf_method *method = &services[s]->methods[m];
+            bool worker = false;
+            for (size_t i = 0; i < SF_ARRAY_LEN(workers); i++)
+                worker = worker || strcmp(workers[i], method->name) == 0;
+            for (size_t i = 0; i < SF_ARRAY_LEN(windows_of); i++) {
+                bool shows = reaches(method->response, windows_of[i], 8);
+                seen += shows ? 1 : 0;
+                if (shows && !worker)
+                    fail_msg("%s shows lifecycle windows", method->name);
+            }
+        }
+    }
+    assert_int_equal(seen, 3);
 }
 
 static void test_enums(void **state)
@@ -429,6 +521,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_columns, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_query_sees_windows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_enums, setup, teardown),
         cmocka_unit_test_setup_teardown(test_manifest_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_claims, setup, teardown),
