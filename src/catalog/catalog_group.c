@@ -18,6 +18,7 @@
  * given up is settled by an abort marker before its lane goes on.
  */
 #include "catalog/catalog_head.h"
+#include "catalog/catalog_projector.h"
 #include "catalog/catalog_rules.h"
 
 #include <stdlib.h>
@@ -522,10 +523,12 @@ static void refresh_cache(struct group *group, const struct member *member)
         outcome->replay_classification == SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL))
         sf_catalog_adopt_mark(catalog, scope->namespace_id, scope->collection_id,
                               outcome->schema_version);
-    if (outcome->command_kind == SF_PBE(COMMAND_KIND, HEAD_ADVANCE))
+    if (outcome->command_kind == SF_PBE(COMMAND_KIND, HEAD_ADVANCE)) {
         sf_catalog_head_advanced(catalog, outcome);
-    else
+        sf_catalog_projectors_changed(catalog);
+    } else {
         sf_catalog_state_committed(catalog, outcome, &member->command->rows);
+    }
     if (outcome->terminal_state == SF_PBE(COMMAND_TERMINAL_STATE, APPLIED))
         sf_catalog_presplit(catalog, member->command->plan.object);
 }

@@ -64,6 +64,8 @@ void manifest_write(struct world *w, uint64_t ns, uint64_t collection, uint64_t 
     manifest.attempt_id = world_text(w, "t-1");
     manifest.collection = world_ref(w, ns, collection);
     manifest.manifest_version = version;
+    manifest.previous_manifest_version = version - 1;
+    manifest.publisher_epoch = 1;
     manifest.kind = SF_PBE(MANIFEST_KIND, BASE);
     manifest.total_rows = rows;
     manifest.total_logical_bytes = bytes;
@@ -90,6 +92,9 @@ void manifest_point(struct world *w, uint64_t ns, uint64_t collection, uint64_t 
     head.attempt_id = world_text(w, "t-2");
     head.collection = world_ref(w, ns, collection);
     head.committed_manifest_version = version;
+    head.previous_committed_manifest_version = version - 1;
+    head.publisher_epoch = 1;
+    head.updated_at_unix_ms = WORLD_UNIX_MS;
     head.manifest_checksum_or_etag = (char *)(uintptr_t)sha256_hex;
     head.manifest_key = (char *)(uintptr_t)manifest_key(w, ns, collection, version);
     sf_catalog_key_committed_head(&key, ns, collection);

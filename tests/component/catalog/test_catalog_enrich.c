@@ -163,6 +163,40 @@ static void test_collection_fields(void **state)
     assert_string_equal(collection_fields(w, ns, c), "stats=40/4000 index=up ready");
 }
 
+/* A head advance is all it takes: one cycle after it the fields are the new manifest's. */
+static void test_head_advance_wakes(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-5.7-03", "CCS-5.7-04", "CCS-5.8-06");
+    uint64_t ns = world_namespace(w, "n", "alpha");
+    uint64_t c = serving_collection(w, ns, "a", "tok");
+    char digest[SF_SHA256_HEX_BYTES];
+    world_enrich(w);
+    world_job(w, "statistics");
+    uint64_t head = 0;
+    for (uint64_t version = 1; version <= 3; version++) {
+        SF_PB(SubmitHeadAdvanceIntentRequest) intent;
+        searchfabric__v1__submit_head_advance_intent_request__init(&intent);
+        manifest_write(w, ns, c, version, 10 * version, 100 * version, NULL, digest);
+        manifest_point(w, ns, c, version, digest);
+        assert_int_equal(world_job(w, "collection-stats"), 0); /* nobody said so yet */
+        intent.collection = world_ref(w, ns, c);
+        intent.expected_head_version = (int64_t)head;
+        intent.new_head_version = head = version;
+        intent.manifest_checksum_or_etag = digest;
+        if (world_call(w, "SubmitHeadAdvanceIntent", &intent) == NULL)
+            fail_msg("%s", w->diag.message);
+        if (version == 3)
+            world_restart(w); /* the advance is not forgotten */
+        assert_int_equal(world_job(w, "collection-stats"), 1);
+        assert_int_equal(collection_of(w, ns, c)->approx_stats->approx_row_count, 10 * version);
+        assert_int_equal(world_job(w, "statistics"), 1);
+    }
+    assert_string_equal(
+        world_rows(w, "SELECT CAST(COUNT(*) AS TEXT) FROM collection_statistics_snapshots", 1),
+        "4\n");
+}
+
 static void test_backlog_refusals(void **state)
 {
     struct world *w = *state;
@@ -493,6 +527,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_collection_fields, setup, teardown),
         cmocka_unit_test_setup_teardown(test_collection_fields, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_head_advance_wakes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_backlog_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_namespace_aggregate, setup, teardown),
         cmocka_unit_test_setup_teardown(test_zero_children, setup, teardown),
