@@ -12,11 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/config_priv.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/yaml_priv.h"
 
 #define ROLES_LIST_MAX 16u
 #define DAY_MS         UINT64_C(86400000)
@@ -43,6 +43,7 @@ struct raw_catalog {
     char *checkpoint_commands;
     char *checkpoint_interval_ms;
     char *replay_retention_ms;
+    struct sf_raw_policy policy;
 };
 struct raw_es {
     char *namespace_name;
@@ -93,69 +94,73 @@ struct raw {
     struct raw_projection projection;
 };
 
-#define TEXT_FIELD(key, structure, member)                                                         \
-    CYAML_FIELD_STRING_PTR(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, structure, member, 0,    \
-                           CYAML_UNLIMITED)
 #define SECTION(key, member, fields)                                                               \
     CYAML_FIELD_MAPPING(key, CYAML_FLAG_OPTIONAL, struct raw, member, fields)
 
 static const cyaml_schema_field_t listen_fields[] = {
-    TEXT_FIELD("grpc", struct raw_listen, grpc), TEXT_FIELD("admin", struct raw_listen, admin),
-    TEXT_FIELD("es", struct raw_listen, es), CYAML_FIELD_END};
+    SF_YAML_TEXT("grpc", struct raw_listen, grpc), SF_YAML_TEXT("admin", struct raw_listen, admin),
+    SF_YAML_TEXT("es", struct raw_listen, es), CYAML_FIELD_END};
 static const cyaml_schema_field_t exec_fields[] = {
-    TEXT_FIELD("reactors", struct raw_exec, reactors),
-    TEXT_FIELD("workers", struct raw_exec, workers), CYAML_FIELD_END};
+    SF_YAML_TEXT("reactors", struct raw_exec, reactors),
+    SF_YAML_TEXT("workers", struct raw_exec, workers), CYAML_FIELD_END};
 static const cyaml_schema_field_t store_fields[] = {
-    TEXT_FIELD("lane_shards", struct raw_store, lane_shards),
-    TEXT_FIELD("coordinator_shards", struct raw_store, coordinator_shards), CYAML_FIELD_END};
+    SF_YAML_TEXT("lane_shards", struct raw_store, lane_shards),
+    SF_YAML_TEXT("coordinator_shards", struct raw_store, coordinator_shards), CYAML_FIELD_END};
 static const cyaml_schema_field_t catalog_fields[] = {
-    TEXT_FIELD("collection_gc_delay_ms", struct raw_catalog, collection_gc_delay_ms),
-    TEXT_FIELD("namespace_gc_delay_ms", struct raw_catalog, namespace_gc_delay_ms),
-    TEXT_FIELD("cache_mib", struct raw_catalog, cache_mib),
-    TEXT_FIELD("checkpoint_commands", struct raw_catalog, checkpoint_commands),
-    TEXT_FIELD("checkpoint_interval_ms", struct raw_catalog, checkpoint_interval_ms),
-    TEXT_FIELD("replay_retention_ms", struct raw_catalog, replay_retention_ms),
+    SF_YAML_TEXT("collection_gc_delay_ms", struct raw_catalog, collection_gc_delay_ms),
+    SF_YAML_TEXT("namespace_gc_delay_ms", struct raw_catalog, namespace_gc_delay_ms),
+    SF_YAML_TEXT("cache_mib", struct raw_catalog, cache_mib),
+    SF_YAML_TEXT("checkpoint_commands", struct raw_catalog, checkpoint_commands),
+    SF_YAML_TEXT("checkpoint_interval_ms", struct raw_catalog, checkpoint_interval_ms),
+    SF_YAML_TEXT("replay_retention_ms", struct raw_catalog, replay_retention_ms),
+    CYAML_FIELD_MAPPING("quota", CYAML_FLAG_OPTIONAL, struct raw_catalog, policy.quota,
+                        sf_raw_quota_fields),
+    CYAML_FIELD_SEQUENCE("namespace_policies", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                         struct raw_catalog, policy.namespaces, &sf_raw_namespace_schema, 0,
+                         SF_LIMIT_QUOTA_POLICIES),
+    CYAML_FIELD_SEQUENCE("callers", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_catalog,
+                         policy.callers, &sf_raw_caller_schema, 0, SF_LIMIT_QUOTA_CALLERS),
     CYAML_FIELD_END};
 static const cyaml_schema_field_t es_fields[] = {
-    TEXT_FIELD("namespace", struct raw_es, namespace_name),
-    TEXT_FIELD("auto_create", struct raw_es, auto_create), CYAML_FIELD_END};
+    SF_YAML_TEXT("namespace", struct raw_es, namespace_name),
+    SF_YAML_TEXT("auto_create", struct raw_es, auto_create), CYAML_FIELD_END};
 static const cyaml_schema_field_t commit_fields[] = {
-    TEXT_FIELD("duplicate_window_ms", struct raw_commit, duplicate_window_ms),
-    TEXT_FIELD("wal_flush_ms", struct raw_commit, wal_flush_ms),
-    TEXT_FIELD("wal_chunk_bytes", struct raw_commit, wal_chunk_bytes), CYAML_FIELD_END};
-static const cyaml_schema_field_t log_fields[] = {TEXT_FIELD("level", struct raw_log, level),
-                                                  TEXT_FIELD("file", struct raw_log, file),
+    SF_YAML_TEXT("duplicate_window_ms", struct raw_commit, duplicate_window_ms),
+    SF_YAML_TEXT("wal_flush_ms", struct raw_commit, wal_flush_ms),
+    SF_YAML_TEXT("wal_chunk_bytes", struct raw_commit, wal_chunk_bytes), CYAML_FIELD_END};
+static const cyaml_schema_field_t log_fields[] = {SF_YAML_TEXT("level", struct raw_log, level),
+                                                  SF_YAML_TEXT("file", struct raw_log, file),
                                                   CYAML_FIELD_END};
 static const cyaml_schema_field_t limits_fields[] = {
-    TEXT_FIELD("rpc_message_bytes", struct raw_limits, rpc_message_bytes),
-    TEXT_FIELD("rpc_connections", struct raw_limits, rpc_connections),
-    TEXT_FIELD("rpc_streams_per_conn", struct raw_limits, rpc_streams_per_conn),
-    TEXT_FIELD("es_connections", struct raw_limits, es_connections),
-    TEXT_FIELD("es_body_bytes", struct raw_limits, es_body_bytes),
+    SF_YAML_TEXT("rpc_message_bytes", struct raw_limits, rpc_message_bytes),
+    SF_YAML_TEXT("rpc_connections", struct raw_limits, rpc_connections),
+    SF_YAML_TEXT("rpc_streams_per_conn", struct raw_limits, rpc_streams_per_conn),
+    SF_YAML_TEXT("es_connections", struct raw_limits, es_connections),
+    SF_YAML_TEXT("es_body_bytes", struct raw_limits, es_body_bytes),
     CYAML_FIELD_END};
 
 static const cyaml_schema_field_t projection_fields[] = {
-    TEXT_FIELD("kind", struct raw_projection, kind),
-    TEXT_FIELD("host", struct raw_projection, host),
-    TEXT_FIELD("port", struct raw_projection, port),
-    TEXT_FIELD("database", struct raw_projection, database),
-    TEXT_FIELD("user", struct raw_projection, user),
-    TEXT_FIELD("password_file", struct raw_projection, password_file),
-    TEXT_FIELD("tls", struct raw_projection, tls),
-    TEXT_FIELD("tls_ca_file", struct raw_projection, tls_ca_file),
-    TEXT_FIELD("readers", struct raw_projection, readers),
-    TEXT_FIELD("connect_timeout_ms", struct raw_projection, connect_timeout_ms),
-    TEXT_FIELD("statement_timeout_ms", struct raw_projection, statement_timeout_ms),
+    SF_YAML_TEXT("kind", struct raw_projection, kind),
+    SF_YAML_TEXT("host", struct raw_projection, host),
+    SF_YAML_TEXT("port", struct raw_projection, port),
+    SF_YAML_TEXT("database", struct raw_projection, database),
+    SF_YAML_TEXT("user", struct raw_projection, user),
+    SF_YAML_TEXT("password_file", struct raw_projection, password_file),
+    SF_YAML_TEXT("tls", struct raw_projection, tls),
+    SF_YAML_TEXT("tls_ca_file", struct raw_projection, tls_ca_file),
+    SF_YAML_TEXT("readers", struct raw_projection, readers),
+    SF_YAML_TEXT("connect_timeout_ms", struct raw_projection, connect_timeout_ms),
+    SF_YAML_TEXT("statement_timeout_ms", struct raw_projection, statement_timeout_ms),
     CYAML_FIELD_END};
 
 static const cyaml_schema_value_t role_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, CYAML_UNLIMITED)};
 
 static const cyaml_schema_field_t raw_fields[] = {
-    TEXT_FIELD("data_dir", struct raw, data_dir),
+    SF_YAML_TEXT("data_dir", struct raw, data_dir),
     CYAML_FIELD_SEQUENCE("roles", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw, roles,
                          &role_schema, 1, ROLES_LIST_MAX),
-    TEXT_FIELD("keyring", struct raw, keyring),
+    SF_YAML_TEXT("keyring", struct raw, keyring),
     SECTION("listen", listen, listen_fields),
     SECTION("exec", exec, exec_fields),
     SECTION("store", store, store_fields),
@@ -219,6 +224,12 @@ static const struct key keys[] = {
      CFG(checkpoint_interval_ms), 1000, UINT32_MAX, "3600000"},
     {"catalog.replay_retention_ms", RAW(catalog.replay_retention_ms), KIND_U32,
      CFG(replay_retention_ms), SF_LIMIT_REPLAY_RETENTION_MIN_MS, UINT32_MAX, "2592000000"},
+    {"catalog.quota.lease_ttl_ms", RAW(catalog.policy.quota.lease_ttl_ms), KIND_U32,
+     CFG(policy.lease_ttl_ms), 1000, 600000, "10000"},
+    {"catalog.quota.lease_retention_ms", RAW(catalog.policy.quota.lease_retention_ms), KIND_U32,
+     CFG(policy.lease_retention_ms), 60000, DAY_MS, "900000"},
+    {"catalog.quota.pressure_ms", RAW(catalog.policy.quota.pressure_ms), KIND_U32,
+     CFG(policy.pressure_ms), 1000, 600000, "30000"},
     {"es.namespace", RAW(es.namespace_name), KIND_NAME, CFG(es_namespace), 0, 0, "default"},
     {"es.auto_create", RAW(es.auto_create), KIND_BOOL, CFG(es_auto_create), 0, 0, "false"},
     {"commit.duplicate_window_ms", RAW(commit.duplicate_window_ms), KIND_U32,
@@ -481,6 +492,8 @@ static enum sf_err build(const char *name, const struct raw *raw, struct sf_diag
             return err;
     }
     enum sf_err wrong = check_projection(name, &config->projection, diag);
+    if (wrong == SF_OK)
+        wrong = sf_config_policy_build(name, &raw->catalog.policy, diag, &config->policy);
     if (wrong != SF_OK)
         return wrong;
     if (raw->roles_count == 0)
@@ -540,6 +553,7 @@ void sf_config_destroy(struct sf_config *config)
 {
     if (config == NULL)
         return;
+    sf_config_policy_fini(&config->policy);
     free(config->data_dir);
     free(config->es_namespace);
     free(config->keyring_path);

@@ -51,6 +51,47 @@ struct sf_config_projection {
     uint32_t statement_timeout_ms; /* for one statement */
 };
 
+/* What an operator binds to namespaces and callers of the catalog (catalog/catalog_policy.h says
+ * what it means). */
+
+/* A token bucket; 0 = as the built-in class. */
+struct sf_config_budget {
+    uint64_t refill_units_per_second; /* up to SF_LIMIT_QUOTA_UNITS */
+    uint64_t burst_units;             /* likewise */
+};
+
+struct sf_config_quota_class {
+    char *name;                             /* owned: a catalog name */
+    struct sf_config_budget query_rcu;      /* read units */
+    struct sf_config_budget query_qps;      /* queries */
+    struct sf_config_budget ingest_bytes;   /* bytes written */
+    struct sf_config_budget ingest_entries; /* entries written */
+};
+
+struct sf_config_namespace_policy {
+    char *name_prefix;    /* owned: "" = every name */
+    char *quota_class;    /* owned: "" = default */
+    char *policy_profile; /* owned: "" = none */
+};
+
+struct sf_config_caller {
+    char *identity;    /* owned: as the transport proves it */
+    char **roles;      /* owned: names, not looked up here */
+    size_t role_count; /* entries of roles */
+};
+
+struct sf_config_policy {
+    struct sf_config_quota_class *classes;         /* owned array */
+    size_t class_count;                            /* up to SF_LIMIT_QUOTA_CLASSES */
+    struct sf_config_namespace_policy *namespaces; /* owned array, the first that fits counts */
+    size_t namespace_count;                        /* up to SF_LIMIT_QUOTA_POLICIES */
+    struct sf_config_caller *callers;              /* owned array */
+    size_t caller_count;                           /* up to SF_LIMIT_QUOTA_CALLERS */
+    uint32_t lease_ttl_ms;                         /* middle of a lease's lifetime */
+    uint32_t lease_retention_ms;                   /* an ended lease answers repeats so long */
+    uint32_t pressure_ms;                          /* a report of pressure counts so long */
+};
+
 struct sf_config {
     char *data_dir;                  /* owned: folder of the embedded store and projection */
     unsigned roles;                  /* enum sf_role bits, never 0 */
@@ -81,6 +122,7 @@ struct sf_config {
     uint32_t rpc_streams_per_conn;          /* calls of one gRPC connection at once */
     uint32_t es_connections;                /* HTTP connections at once on the Elasticsearch port */
     uint32_t es_body_bytes;                 /* largest HTTP request body there */
+    struct sf_config_policy policy;         /* quota classes, namespaces, callers */
 };
 
 /* Loads `path` over the defaults. Blocks on the file. Destroy the result with sf_config_destroy.

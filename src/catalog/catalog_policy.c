@@ -125,6 +125,21 @@ static enum sf_err check_class(const struct sf_catalog_quota_class *checked, str
     return SF_OK;
 }
 
+static enum sf_err check_caller(const struct sf_catalog_policy *policy, size_t index,
+                                struct sf_diag *diag)
+{
+    const struct sf_catalog_caller *checked = &policy->callers[index];
+    if (checked->identity == NULL || checked->identity[0] == '\0' ||
+        (checked->roles & ~(uint32_t)SF_CATALOG_ROLE_ALL) != 0)
+        return sf_diag_set(diag, SF_ERR_CONFIG, "a caller needs an identity and known roles");
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(policy->callers[i].identity, checked->identity) == 0)
+            return sf_diag_set(diag, SF_ERR_CONFIG, "caller %.256s is given twice",
+                               checked->identity);
+    }
+    return SF_OK;
+}
+
 enum sf_err sf_catalog_policy_check(const struct sf_catalog_policy *policy, struct sf_diag *diag)
 {
     enum sf_err err = SF_OK;
@@ -148,10 +163,7 @@ enum sf_err sf_catalog_policy_check(const struct sf_catalog_policy *policy, stru
             err = sf_diag_set(diag, SF_ERR_CONFIG, "namespace policy %s names no quota class: %s",
                               policy->namespaces[i].name_prefix, name);
     }
-    for (size_t i = 0; i < policy->caller_count && err == SF_OK; i++) {
-        if (policy->callers[i].identity == NULL || policy->callers[i].identity[0] == '\0' ||
-            (policy->callers[i].roles & ~(uint32_t)SF_CATALOG_ROLE_ALL) != 0)
-            err = sf_diag_set(diag, SF_ERR_CONFIG, "a caller needs an identity and known roles");
-    }
+    for (size_t i = 0; i < policy->caller_count && err == SF_OK; i++)
+        err = check_caller(policy, i, diag);
     return err;
 }

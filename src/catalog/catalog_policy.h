@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/diag.h"
+
 /* Budget dimensions of the service. The first two are of the plane QUERY, the others of WRITE. */
 enum sf_catalog_dimension {
     SF_CATALOG_QUERY_RCU,
@@ -73,5 +75,10 @@ const char *sf_catalog_dimension_name(enum sf_catalog_dimension dimension);
 
 /* Role of "ingest-gateway", 0 when there is no such role. */
 uint32_t sf_catalog_role_named(const char *name);
+
+/* Error: SF_ERR_CONFIG when the tables do not hold together: too many rows, a unit out of range, a
+ * class that does not exist, a class or an identity twice. NULL is fine. */
+SF_MUST_USE enum sf_err sf_catalog_policy_check(const struct sf_catalog_policy *policy,
+                                                struct sf_diag *diag);
 
 #endif

@@ -196,9 +196,6 @@ void sf_catalog_policy_budget(const struct sf_catalog_policy *policy, const char
 SF_PB(InternalPolicyState) * sf_catalog_policy_bind(const struct sf_catalog *catalog,
                                                     const char *name, struct sf_arena *arena);
 
-/* SF_ERR_CONFIG when the tables do not hold together. */
-enum sf_err sf_catalog_policy_check(const struct sf_catalog_policy *policy, struct sf_diag *diag);
-
 /* ---- requests (catalog_quota.c) ------------------------------------------------------------ */
 
 enum sf_quota_kind { SF_QUOTA_ACQUIRE, SF_QUOTA_RETURN, SF_QUOTA_PRESSURE };

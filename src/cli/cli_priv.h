@@ -67,6 +67,7 @@ int sf_cli_object(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_checkpoint(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_gc(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_fsck(struct sf_cli *cli, int argc, char **argv);
+int sf_cli_quota(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_replay(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_stats(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_store(struct sf_cli *cli, int argc, char **argv);

@@ -33,6 +33,7 @@ static const struct sf_cli_command commands[] = {
     {"gc", "run one round of the catalog's retention", sf_cli_gc},
     {"fsck", "compare the catalog's rows with its objects and repair them", sf_cli_fsck},
     {"replay", "show what an idempotency key would return", sf_cli_replay},
+    {"quota", "budgets and leases of a namespace", sf_cli_quota},
     {"projection", "digest of the relational projection; rebuild it", sf_cli_projection},
     {"store", "prove that a store keeps its contract", sf_cli_store},
 };

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "daemon/policy.h"
 #include "daemon/server.h"
 
 #define EXIT_START 1
@@ -165,6 +166,11 @@ static enum sf_err read_config(const struct arguments *arguments, struct sf_diag
                            "%s: this build runs all roles in one process and none alone; use "
                            "'all'",
                            arguments->role != NULL ? "--role" : "roles");
+    struct sf_catalog_policy *policy = NULL;
+    enum sf_err err = sf_policy_new(config, diag, &policy);
+    if (err != SF_OK)
+        return err;
+    sf_policy_destroy(policy);
     return SF_OK;
 }
 

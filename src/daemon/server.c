@@ -160,7 +160,9 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
     sf_datadir_path(server->dir, "projection.sqlite", path, sizeof(path));
     const struct sf_sql_options where =
         sf_catalog_projection_where(&server->config->projection, path);
-    enum sf_err err = sf_catalog_projection_open_at(&where, diag, &server->sql);
+    enum sf_err err = sf_policy_new(server->config, diag, &server->policy);
+    if (err == SF_OK)
+        err = sf_catalog_projection_open_at(&where, diag, &server->sql);
     if (err != SF_OK)
         return err;
     const struct sf_catalog_deps deps = {
@@ -181,6 +183,7 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
         .checkpoint_commands = server->config->checkpoint_commands,
         .checkpoint_interval_ms = server->config->checkpoint_interval_ms,
         .replay_retention_ms = server->config->replay_retention_ms,
+        .policy = server->policy,
         .run_jobs = true,
     };
     err = sf_catalog_open(&deps, NULL, diag, &server->catalog);
@@ -481,6 +484,7 @@ void sf_server_stop(struct sf_server *server)
     sf_worker_set(server, SF_WORKER_TSO, SF_WORKER_DRAINING); /* no look at it from here on */
     sf_tso_source_destroy(server->tso);
     sf_sql_close(server->sql);
+    sf_policy_destroy(server->policy);
     sf_heartbeats_stop(server);
     sf_store_destroy(server->store);
     if (server->reactors != NULL)

@@ -11,6 +11,7 @@
 #include "cluster/datadir.h"
 #include "cluster/store_identity.h"
 #include "commit/commit.h"
+#include "daemon/policy.h"
 #include "daemon/server.h"
 #include "exec/reactor.h"
 #include "gateway/es.h"
@@ -80,6 +81,7 @@ struct sf_server {
     struct sf_keyring *keyring;           /* owned: signs page tokens and receipts */
     struct sf_tso_source *tso;            /* owned: the oracle */
     struct sf_sql *sql;                   /* owned: the projection */
+    struct sf_catalog_policy *policy;     /* owned: of the catalog */
     struct sf_catalog *catalog;           /* owned */
     struct sf_channel *catalog_channel;   /* owned: its services, as the operator */
     struct sf_channel *catalog_allocator; /* owned: likewise, as the allocator */

@@ -17,7 +17,8 @@ import time
 
 import grpc
 
-from harness import (ASYNC, BIN, DURABLE, INDEX, PAGE, ROOT, VISIBLE, Api, Stream, batch, durable, free_ports, fresh, ids, keyring, meta,
+from catalog_calls import put_namespace
+from harness import (ASYNC, BIN, DURABLE, INDEX, PAGE, ROOT, VISIBLE, Api, Stream, batch, durable, error_of, free_ports, fresh, ids, keyring, meta,
                      operations, parse_rows, private, proves, refused, row, run, server, sf, sfctl, sign, unwrap, wait_for)
 
 SERVER = server()
@@ -66,7 +67,13 @@ def test_check_config():
            ("es:\n  auto_create: maybe\n", "es.auto_create"), ("es:\n  namespace: \"a\\u200bb\"\n", "es.namespace"),
            ("log:\n  level: loud\n", "log.level"), ("roles: [nothing]\n", "nothing"), ("roles: [ccs]\n", "all"), ("data_dir: ''\n", "data_dir"),
            ("commit:\n  duplicate_window_ms: 1\n", "commit.duplicate_window_ms"), ("a: [\n", ""), ("- x\n", ""),
-           ("limits:\n  rpc_message_bytes: 99999999\n", "limits.rpc_message_bytes"), ("data_dir: a\ndata_dir: b\n", "data_dir")]
+           ("limits:\n  rpc_message_bytes: 99999999\n", "limits.rpc_message_bytes"), ("data_dir: a\ndata_dir: b\n", "data_dir"),
+           ("catalog: {quota: {classes: [{name: a}, {name: a}]}}\n", "quota class a is given twice"),
+           ("catalog: {quota: {classes: [{name: a, query_qps: {burst_units: 0}}]}}\n", "classes[0].query_qps.burst_units"),
+           ("catalog: {namespace_policies: [{quota_class: gold}]}\n", "names no quota class: gold"),
+           ("catalog: {callers: [{identity: a, roles: [king]}]}\n", "catalog.callers[0].roles: there is no role 'king'"),
+           ("catalog: {callers: [{identity: a}, {identity: a}]}\n", "caller a is given twice"),
+           ("catalog: {callers: [{identity: 'searchfabric:allocator'}]}\n", "catalog.callers[0].identity")]
     for text, word in bad:
         out = daemon("--config", config(text), "--check-config")
         message = out.stderr.decode()
@@ -104,6 +111,80 @@ def test_roles():
     for words in ("all", ",".join(each), "ccs,all"):
         assert daemon("--role", words, "--check-config").returncode == 0
     assert daemon("--role", "all", "--config", config("roles: [ccs]\n"), "--check-config").returncode == 0
+
+
+POLICY = """
+catalog:
+  quota:
+    lease_ttl_ms: 60000
+    classes:
+    - {name: marker-class, ingest_entries: {refill_units_per_second: 1, burst_units: 70}}
+  namespace_policies:
+  - {name_prefix: "bound-", quota_class: marker-class, policy_profile: marker-profile}
+  callers:
+  - {identity: loopback, roles: [ingest-gateway, operator]}
+"""
+
+
+def test_quota_policy():
+    """A class of the configuration bounds the namespaces bound to it, and is in no public answer; callers lose roles."""
+    proves("CCS-2.2-06")
+    one = server(POLICY)
+    one.start()
+    a = Api(one)
+    bound, plain = (a.namespace(f"{name}-{fresh()}").namespace_id for name in ("bound", "plain"))
+
+    def lease(ns, request):
+        return a.private.AcquireQuotaLease(private.AcquireQuotaLeaseRequest(
+            lease=private.QuotaLeaseKey(namespace_id=ns, api_plane=private.API_PLANE_WRITE, throttled_dimension="ingest_entries",
+                                        lease_holder_id="gw", lease_request_id=request), requested_units=90), timeout=10)
+
+    seen = []
+    name = f"bound-{fresh()}"
+    seen.append(a.catalog.PutNamespaceMetadata(put_namespace(name), timeout=10))
+    assert lease(bound, "r1").granted_units == 70 and lease(plain, "r1").granted_units == 90
+    refused("SF_RATE_LIMITED", lambda: lease(bound, "r2"), "rate_limited")
+    made = a.collection(bound)
+    seen += [made, a.catalog.ListNamespaces(sf.ListNamespacesRequest(meta=meta("")), timeout=10),
+             a.catalog.GetNamespaceMetadata(sf.GetNamespaceMetadataRequest(meta=meta(""), namespace_id=bound), timeout=10),
+             a.catalog.GetCollectionMetadata(sf.GetCollectionMetadataRequest(meta=meta(""), collection=made.collection), timeout=10),
+             a.catalog.ListCollections(sf.ListCollectionsRequest(meta=meta(""), namespace_id=bound), timeout=10)]
+    for call in (lambda: a.catalog.PutNamespaceMetadata(put_namespace("bound-\x01"), timeout=10),
+                 lambda: a.catalog.GetNamespaceMetadata(sf.GetNamespaceMetadataRequest(meta=meta(""), namespace_name="bound-x"), timeout=10),
+                 lambda: a.catalog.GetCollectionSchema(sf.GetCollectionSchemaRequest(meta=meta(""), collection=made.collection), timeout=10)):
+        try:
+            raise AssertionError(call())
+        except grpc.RpcError as error:
+            seen.append(error.details() + str(error.trailing_metadata()))
+    assert len(seen) == 9 and not [answer for answer in seen if "marker" in str(answer)], seen
+
+    # A role that loopback was not given.
+    refused("SF_FORBIDDEN", lambda: a.private.ReportIngestPressure(private.ReportIngestPressureRequest(), timeout=10))
+
+    out = sfctl("--server", one.address, "quota", "show", str(bound))
+    assert out.returncode == 0 and b"marker" not in out.stdout, out
+    lines = [line.split() for line in out.stdout.decode().splitlines()]
+    assert ["ingest_entries", "1", "70"] in [line[:3] for line in lines] and ["ingest_entries", "gw", "r1", "70"] in [
+        line[:4] for line in lines], lines
+    shown = json.loads(sfctl("--server", one.address, "--json", "quota", "show", str(plain)).stdout)
+    assert shown["leases"][0]["granted_units"] == "90" and shown["state"]["quota_epoch"] == "1", shown
+    assert sfctl("--server", one.address, "quota", "show", "nobody").returncode == 1
+    assert sfctl("--server", one.address, "quota").returncode == 2
+    # Under other budgets at the next start the binding stays.
+    one.stop()
+    one.config.write_text(POLICY.replace("70", "20").replace("bound-", "other-"))
+    one.start()
+    a = Api(one)
+
+    def granted():
+        try:
+            return lease(bound, "r3").granted_units
+        except grpc.RpcError as error:
+            assert error_of(error).code == "SF_RATE_LIMITED", error
+            return 0
+
+    assert wait_for(granted, "the refill") <= 20
+    one.stop()
 
 
 def first_frame(one, timeout=5):

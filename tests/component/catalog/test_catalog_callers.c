@@ -347,10 +347,31 @@ static enum sf_err call_error(struct world *w, const char *identity, const char 
     return w->diag.err;
 }
 
+/* Quota is no part of the public service: not its RPCs, not one by a name like theirs. */
+static void check_no_public_lease(void)
+{
+    static const ProtobufCServiceDescriptor *const desc =
+        &searchfabric__v1__catalog_control_service__descriptor;
+    static const char *const names[] = {"AcquireQuotaLease", "ReturnQuotaLease",
+                                        "ReportIngestPressure", "ShowQuota"};
+    for (size_t i = 0; i < SF_ARRAY_LEN(names); i++) {
+        assert_null(protobuf_c_service_descriptor_get_method_by_name(desc, names[i]));
+        const struct sf_catalog_rpc *rpc = sf_catalog_rpc_find(names[i]);
+        assert_non_null(rpc);
+        assert_int_not_equal(rpc->surface, SF_CATALOG_SURFACE_PUBLIC);
+    }
+    assert_int_equal(desc->n_methods, SF_ARRAY_LEN(matrix));
+    for (unsigned i = 0; i < desc->n_methods; i++) {
+        assert_null(strstr(desc->methods[i].name, "Quota"));
+        assert_null(strstr(desc->methods[i].name, "Lease"));
+    }
+}
+
 static void test_roles(void **state)
 {
     (void)state;
     SF_PROVES("CCS-5.10-01");
+    check_no_public_lease();
     struct world *w = world_new(true);
     size_t count, seen = 0;
     const struct sf_contract_method *methods = sf_contract_methods(&count);

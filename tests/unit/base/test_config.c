@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/limits.h"
+#include "base/mem.h"
 #include "support/proves.h"
 
 static struct sf_config *parse(const char *text)
@@ -56,6 +58,12 @@ static void same(const struct sf_config *a, const struct sf_config *b)
     assert_int_equal(a->checkpoint_commands, b->checkpoint_commands);
     assert_int_equal(a->checkpoint_interval_ms, b->checkpoint_interval_ms);
     assert_true(a->replay_retention_ms == b->replay_retention_ms);
+    assert_int_equal(a->policy.lease_ttl_ms, b->policy.lease_ttl_ms);
+    assert_int_equal(a->policy.lease_retention_ms, b->policy.lease_retention_ms);
+    assert_int_equal(a->policy.pressure_ms, b->policy.pressure_ms);
+    assert_int_equal(a->policy.class_count, b->policy.class_count);
+    assert_int_equal(a->policy.namespace_count, b->policy.namespace_count);
+    assert_int_equal(a->policy.caller_count, b->policy.caller_count);
     assert_string_equal(a->es_namespace, b->es_namespace);
     assert_int_equal(a->es_auto_create, b->es_auto_create);
     assert_true(a->keyring_path == NULL && b->keyring_path == NULL);
@@ -171,6 +179,95 @@ static void test_every_key(void **state)
     assert_int_equal(c->es_connections, 7);
     assert_int_equal(c->es_body_bytes, 65537);
     sf_config_destroy(c);
+}
+
+#define CLASSES "catalog:\n  quota:\n    classes:\n    - "
+
+static void test_policy(void **state)
+{
+    (void)state;
+    struct sf_config *c =
+        parse("catalog:\n  quota:\n    lease_ttl_ms: 1000\n    lease_retention_ms: 86400000\n"
+              "    pressure_ms: 600000\n    classes:\n"
+              "    - {name: gold, query_qps: {refill_units_per_second: 1, burst_units: "
+              "1000000000000000}}\n"
+              "    - name: default\n      ingest_bytes: {burst_units: 7}\n"
+              "  namespace_policies:\n"
+              "  - {name_prefix: t-, quota_class: gold, policy_profile: whale}\n"
+              "  - {}\n"
+              "  callers:\n"
+              "  - {identity: gw, roles: [ingest-gateway, operator]}\n"
+              "  - {identity: nobody}\n");
+    const struct sf_config_policy *p = &c->policy;
+
+    assert_int_equal(p->lease_ttl_ms, 1000);
+    assert_int_equal(p->lease_retention_ms, 86400000);
+    assert_int_equal(p->pressure_ms, 600000);
+    assert_int_equal(p->class_count, 2);
+    assert_string_equal(p->classes[0].name, "gold");
+    assert_int_equal(p->classes[0].query_qps.refill_units_per_second, 1);
+    assert_true(p->classes[0].query_qps.burst_units == SF_LIMIT_QUOTA_UNITS);
+    assert_int_equal(p->classes[0].query_rcu.burst_units, 0);
+    assert_int_equal(p->classes[1].ingest_bytes.burst_units, 7);
+    assert_int_equal(p->classes[1].ingest_entries.burst_units, 0);
+    assert_int_equal(p->namespace_count, 2);
+    assert_string_equal(p->namespaces[0].name_prefix, "t-");
+    assert_string_equal(p->namespaces[0].quota_class, "gold");
+    assert_string_equal(p->namespaces[0].policy_profile, "whale");
+    assert_string_equal(p->namespaces[1].name_prefix, "");
+    assert_string_equal(p->namespaces[1].quota_class, "");
+    assert_int_equal(p->caller_count, 2);
+    assert_string_equal(p->callers[0].identity, "gw");
+    assert_int_equal(p->callers[0].role_count, 2);
+    assert_string_equal(p->callers[0].roles[1], "operator");
+    assert_int_equal(p->callers[1].role_count, 0);
+    sf_config_destroy(c);
+    refused("catalog:\n  quota:\n    lease_ttl_ms: 999\n", "of 1000 to 600000");
+    refused("catalog:\n  quota:\n    lease_ttl_ms: 600001\n", "catalog.quota.lease_ttl_ms");
+    refused("catalog:\n  quota:\n    lease_retention_ms: 59999\n", "of 60000 to 86400000");
+    refused("catalog:\n  quota:\n    lease_retention_ms: 86400001\n", "of 60000 to 86400000");
+    refused("catalog:\n  quota:\n    pressure_ms: 999\n", "of 1000 to 600000");
+    refused("catalog:\n  quota:\n    pressure_ms: 600001\n", "of 1000 to 600000");
+    refused(CLASSES "{}\n", "catalog.quota.classes[0].name name must not be empty");
+    refused(CLASSES "{name: a, query_rcu: {burst_units: 0}}\n",
+            "catalog.quota.classes[0].query_rcu.burst_units '0' is not a whole number of 1 to "
+            "1000000000000000");
+    refused(CLASSES "{name: a, ingest_entries: {refill_units_per_second: 1000000000000001}}\n",
+            "catalog.quota.classes[0].ingest_entries.refill_units_per_second");
+    refused(CLASSES "{name: a, query_rcu: {burst: 1}}\n", "burst");
+    refused("catalog:\n  namespace_policies:\n  - {name_prefix: \"a\\u200b\"}\n",
+            "catalog.namespace_policies[0].name_prefix");
+    refused("catalog:\n  callers:\n  - {roles: [operator]}\n",
+            "catalog.callers[0].identity is needed");
+}
+
+/* Tables of the most rows, and one row more. */
+static void test_policy_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head;
+        unsigned limit;
+    } tables[] = {
+        {"catalog:\n  quota:\n    classes:\n", SF_LIMIT_QUOTA_CLASSES},
+        {"catalog:\n  namespace_policies:\n", SF_LIMIT_QUOTA_POLICIES},
+        {"catalog:\n  callers:\n", SF_LIMIT_QUOTA_CALLERS},
+    };
+    for (size_t i = 0; i < SF_ARRAY_LEN(tables); i++) {
+        char *text = sf_calloc(1, 64u << 10);
+        size_t len = (size_t)sprintf(text, "%s", tables[i].head);
+        for (unsigned row = 0; row <= tables[i].limit; row++) {
+            if (row == tables[i].limit)
+                sf_config_destroy(parse(text));
+            len += (size_t)sprintf(text + len,
+                                   i == 0   ? "    - {name: c%u}\n"
+                                   : i == 1 ? "  - {name_prefix: n%u}\n"
+                                            : "  - {identity: i%u}\n",
+                                   row);
+        }
+        refused(text, "f.yaml");
+        free(text);
+    }
 }
 
 static void test_structure_errors_have_a_line(void **state)
@@ -315,6 +412,8 @@ int main(void)
         cmocka_unit_test(test_projection),
         cmocka_unit_test(test_shipped_file_gives_the_defaults),
         cmocka_unit_test(test_every_key),
+        cmocka_unit_test(test_policy),
+        cmocka_unit_test(test_policy_limits),
         cmocka_unit_test(test_structure_errors_have_a_line),
         cmocka_unit_test(test_numbers_are_checked),
         cmocka_unit_test(test_other_values_are_checked),
