@@ -352,9 +352,16 @@ static void play_head(const struct step *step)
     const struct seen *seen = publish_of(step->h, coll->id);
     ADMIT(step, seen != NULL && tuple->new_head_version <= seen->published,
           "nothing of that version was committed");
+    bool newest = tuple->new_head_version == tuple->committed_manifest_version;
     ADMIT(step,
-          strcmp(seen->checksums[tuple->new_head_version], tuple->manifest_checksum_or_etag) == 0,
+          !newest || strcmp(seen->checksums[tuple->new_head_version],
+                            tuple->manifest_checksum_or_etag) == 0,
           "the committed manifest has another checksum");
+    ADMIT(step,
+          tuple->committed_manifest_version <= seen->published &&
+              strcmp(seen->checksums[tuple->committed_manifest_version],
+                     tuple->committed_manifest_checksum_or_etag) == 0,
+          "no such pointer was ever committed");
     coll->head = tuple->new_head_version;
 }
 
