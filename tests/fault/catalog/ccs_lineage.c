@@ -323,10 +323,15 @@ static void run_lost(struct sim *sim)
     run_with(sim, &options, true);
 }
 
+static const char *const proves[] = {"CCS-3.1-04", "CCS-3.1-13", "CCS-3.4-06", "CCS-4.5-14",
+                                     "CCS-4.5-21", "CCS-6.2-04", "CCS-11-07",  "CCS-11-11",
+                                     "CCS-11-13",  NULL};
+static const char *const proves_lost[] = {"CCS-4.5-24", "CCS-4.5-26", NULL};
+
 const struct sim_scenario ccs_lineages[] = {
-    {.name = "ccs_lineage", .area = "ccs", .run = run_lineage},
+    {.name = "ccs_lineage", .area = "ccs", .run = run_lineage, .proves = proves},
     {.name = "ccs_lineage_doubt", .area = "ccs", .run = run_doubt},
-    {.name = "ccs_lineage_lost", .area = "ccs", .run = run_lost},
+    {.name = "ccs_lineage_lost", .area = "ccs", .run = run_lost, .proves = proves_lost},
     {.name = "ccs_retention", .area = "ccs", .run = ccs_retention_run},
 };
 const size_t ccs_lineage_count = SF_ARRAY_LEN(ccs_lineages);

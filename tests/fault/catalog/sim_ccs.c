@@ -193,12 +193,14 @@ int main(int argc, char **argv)
 {
     static const char *const proves[] = {"CCS-1-02",   "CCS-3.3-06", "CCS-3.4-03", "CCS-4.3-01",
                                          "CCS-4.4-15", "CCS-4.4-16", "CCS-8-08",   NULL};
+    static const char *const quota[] = {"CCS-3.1-07", "CCS-5.10-13", "CCS-5.10-14", NULL};
+    static const char *const quota_lost[] = {"CCS-11-16", NULL};
     struct sim_scenario scenarios[24] = {
         {.name = "ccs", .area = "ccs", .run = run_ccs, .proves = proves},
         {.name = "ccs_doubt", .area = "ccs", .run = run_doubt},
         {.name = "ccs_lost", .area = "ccs", .run = run_lost},
-        {.name = "ccs_quota", .area = "ccs", .run = ccs_quota_run},
-        {.name = "ccs_quota_lost", .area = "ccs", .run = ccs_quota_run_lost}};
+        {.name = "ccs_quota", .area = "ccs", .run = ccs_quota_run, .proves = quota},
+        {.name = "ccs_quota_lost", .area = "ccs", .run = ccs_quota_run_lost, .proves = quota_lost}};
     size_t count = 5;
     SF_ASSERT(count + ccs_lineage_count + ccs_script_count <= SF_ARRAY_LEN(scenarios));
     memcpy(scenarios + count, ccs_lineages, ccs_lineage_count * sizeof(scenarios[0]));
