@@ -274,7 +274,7 @@ static bool draw_op(struct history *h, struct op *op)
         OP_SCHEMA,     OP_SCHEMA,     OP_DROP,       OP_DROP,     OP_DROP,     OP_TRANSITION,
         OP_SWEEP,      OP_TRANSITION, OP_TRANSITION, OP_SWEEP,    OP_SWEEP,    OP_GET_NS,
         OP_GET_COLL,   OP_GET_COLL,   OP_RESOLVE,    OP_RESOLVE,  OP_LIST_NS,  OP_LIST_COLL,
-        OP_GET_SCHEMA, OP_ADMISSION,  OP_HEAD,       OP_HEAD,     OP_HEAD};
+        OP_GET_SCHEMA, OP_ADMISSION,  OP_ADMISSION,  OP_HEAD,     OP_HEAD,     OP_HEAD};
     if (chance(h, h->repeat_percent) && draw_repeat(h, op))
         return true;
     *op = (struct op){

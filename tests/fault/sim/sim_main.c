@@ -273,6 +273,14 @@ static int run_share(const struct command *c, const struct sim_scenario *scenari
     return running_mutant == SF_MUTANT_ID_NONE ? 0 : EXIT_NOT_CAUGHT;
 }
 
+static void stop_children(const pid_t *children, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (children[i] != 0)
+            (void)kill(children[i], SIGKILL);
+    }
+}
+
 /* Runs all shares; in children when there are several. A caught mutant ends its share with 0. */
 static int run_seeds(const struct command *c, const struct sim_scenario *scenarios, size_t count)
 {
@@ -282,18 +290,26 @@ static int run_seeds(const struct command *c, const struct sim_scenario *scenari
 
     if (c->jobs == 1 && !mutant)
         return run_share(c, scenarios, count, 0);
+    pid_t children[MOST_JOBS];
     (void)fflush(NULL);
     for (unsigned share = 0; share < c->jobs; share++) {
-        pid_t pid = fork();
-        SF_ASSERT(pid >= 0);
-        if (pid == 0)
+        children[share] = fork();
+        SF_ASSERT(children[share] >= 0);
+        if (children[share] == 0)
             _exit(run_share(c, scenarios, count, share));
     }
     for (unsigned share = 0; share < c->jobs; share++) {
         int status = 0;
-        SF_ASSERT(wait(&status) > 0);
+        pid_t ended = wait(&status);
+        SF_ASSERT(ended > 0);
+        for (unsigned other = 0; other < c->jobs; other++)
+            children[other] = children[other] == ended ? 0 : children[other];
+        if (mutant && caught)
+            continue; /* was stopped */
         int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_VIOLATION;
         caught = caught || code == 0;
+        if (mutant && caught) /* once is enough */
+            stop_children(children, c->jobs);
         if (code != 0 && !(mutant && code == EXIT_NOT_CAUGHT))
             result = code;
     }
