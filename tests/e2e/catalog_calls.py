@@ -1,5 +1,5 @@
 """Catalog requests that several test files send."""
-from harness import ADMIN, MANAGED, fresh, meta, private, sf
+from harness import ADMIN, MANAGED, catalog_operations, fresh, meta, private, sf
 
 
 def put_namespace(name, key=None, encryption=MANAGED, options=None, **more):
@@ -52,6 +52,21 @@ def list_collections(a, namespace_id, prefix="", size=0, token="", **more):
     return a.catalog.ListCollections(sf.ListCollectionsRequest(
         meta=meta("", **more), namespace_id=namespace_id, prefix=prefix,
         page=sf.PageRequest(page_size=size, page_token=token)), timeout=20)
+
+
+def run_job(a, name):
+    """One cycle of a background job by hand; how much it worked on."""
+    return a.catalog_operations.RunCatalogJob(catalog_operations.RunCatalogJobRequest(name=name), timeout=20).done
+
+
+PROJECTORS = ("collection-stats", "collection-index", "namespace-aggregate")
+
+
+def caught_up(a):
+    """Lets the projectors of lagging descriptor fields work off what is due, so that answers can be compared."""
+    while sum(run_job(a, name) for name in PROJECTORS):
+        pass
+    return a
 
 
 def drop_projection(server_):

@@ -17,7 +17,7 @@ import time
 
 import grpc
 
-from catalog_calls import put_namespace
+from catalog_calls import caught_up, put_namespace
 from harness import (ASYNC, BIN, DURABLE, INDEX, PAGE, ROOT, VISIBLE, Api, Stream, batch, durable, error_of, free_ports, fresh, ids, keyring, meta,
                      operations, parse_rows, private, proves, refused, row, run, server, sf, sfctl, sign, unwrap, wait_for)
 
@@ -574,7 +574,7 @@ def test_lost_projection():
                 a.signal(ref, version, f"t{version}")
 
     def picture():
-        b = Api(one)
+        b = caught_up(Api(one))
         out = []
         for ns in spaces:
             out.append(b.catalog.GetNamespaceMetadata(sf.GetNamespaceMetadataRequest(meta=meta(), namespace_id=ns)))

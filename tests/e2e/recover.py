@@ -10,7 +10,7 @@ import time
 
 import grpc
 
-from catalog_calls import get_collection, get_namespace, get_schema, get_sync, list_collections, put_collection, put_namespace
+from catalog_calls import caught_up, get_collection, get_namespace, get_schema, get_sync, list_collections, put_collection, put_namespace
 from harness import (VISIBLE, Api, Stream, batch, ids, keyring, meta, parse_rows, plan_request, refused, row, run, server, sf,
                      state_key)
 
@@ -57,7 +57,7 @@ class World:
         a.signal(self.refs[2], version, f"t{version}")
 
     def picture(self):
-        a = Api(self.one)
+        a = caught_up(Api(self.one))
         out = [get_namespace(a, namespace_id=self.ns.namespace_id), list_collections(a, self.ns.namespace_id, size=1000)]
         for ref in self.refs:
             out += [get_collection(a, collection=ref), get_schema(a, ref), get_sync(a, ref)]

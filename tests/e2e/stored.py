@@ -6,9 +6,9 @@ import json
 import re
 import sqlite3
 
-from catalog_calls import admission, get_collection, get_namespace, get_schema, get_sync, put_collection, put_namespace
+from catalog_calls import admission, caught_up, get_collection, get_namespace, get_schema, get_sync, list_collections, put_collection, put_namespace
 from harness import (DURABLE, VISIBLE, Api, Stream, batch, catalog_operations, fresh, meta, proves, refused, row, run, schema_request, server, sf,
-                     sha256_hex)
+                     sha256_hex, wait_for)
 
 SERVER = server()
 SERVER.start()
@@ -86,6 +86,7 @@ class Work:
         for at in range(3):
             assert not stream.put(batch(self.rows_ref, row(at, b"{}"), durability=DURABLE, visibility=VISIBLE)).HasField("error")
         stream.close()
+        wait_for(lambda: [key for key in a.keys("catalog/") if key.endswith("/manifest_head.json")], "the catalog's head follows", 30)
 
     def keep(self, request, answer):
         self.sent.append((request, answer))
@@ -103,6 +104,14 @@ def kind(record):
     return record["command_kind"].removeprefix("COMMAND_KIND_")
 
 
+BUSINESS = ("PUT_COLLECTION_SCHEMA", "HEAD_ADVANCE")  # the kinds of the workload that have a business key
+
+
+def of_intent(record):
+    """The workload's one kind of internal intent: the catalog's head follows the publisher's."""
+    return kind(record) == "HEAD_ADVANCE"
+
+
 # ---- objects ------------------------------------------------------------------------------------------
 
 def test_every_key():
@@ -117,9 +126,11 @@ def test_every_key():
         rf"catalog/(?P<s0>{shard})/(?P<c0>{number})/{number}/optimizer_statistics_head\.json",
         rf"catalog/(?P<s0>{shard})/(?P<c0>{number})/{number}/optimizer_statistics_v{name}_{number}\.json",
         rf"catalog/(?P<s0>{shard})/(?P<c0>{number})/{number}/manifest_committed_head\.json",
+        rf"catalog/(?P<s0>{shard})/(?P<c0>{number})/{number}/manifest_head\.json",
         rf"catalog-log/(?P<s0>{shard})/(?P<c0>{digest})\.json",
         rf"catalog-replay-transport/(?P<s0>{shard})/(?P<c0>{digest})\.json",
         rf"catalog-replay-business/PUT_COLLECTION_SCHEMA/(?P<s0>{shard})/(?P<c0>{digest})\.json",
+        rf"catalog-replay-business/HEAD_ADVANCE/(?P<s0>{shard})/(?P<c0>{digest})\.json",
         r"catalog-recovery-segments/segment_\d{20}\.json\.zst",
         rf"catalog-allocator/namespace-name/(?P<s0>{shard})/(?P<c0>{name})\.json",
         rf"catalog-allocator/collection-name/(?P<s0>{shard})/(?P<c0>{number})/(?P<s1>{shard})/(?P<c1>{name})\.json"]
@@ -178,14 +189,18 @@ def test_records():
     written = records(a)
     by_key = collections.defaultdict(list)
     for record in written.values():
-        by_key[record["idempotency_key"]].append(record)
+        assert ("idempotency_key" in record) == (not of_intent(record)), record
+        by_key[record.get("idempotency_key")].append(record)
+    assert by_key[None]
     listed = collections.Counter()
     for key, record in written.items():
-        assert key.endswith(f"/{record['command_identity']}.json") and record["replay_family"] == "REPLAY_FAMILY_PUBLIC_RPC"
-        for name in ("command_identity", "transport_lookup_key", "authenticated_client_identity_hash", "payload_fingerprint"):
+        assert key.endswith(f"/{record['command_identity']}.json") and record["replay_family"] == (
+            "REPLAY_FAMILY_INTERNAL_INTENT" if of_intent(record) else "REPLAY_FAMILY_PUBLIC_RPC")
+        for name in ("command_identity", "transport_lookup_key", "payload_fingerprint"):
             assert re.fullmatch("[0-9a-f]{64}", record[name]), (name, record)
-        assert record["authenticated_client_identity_hash"] == sha256_hex("loopback") and "loopback" not in json.dumps(record)
-        assert ("business_lookup_key" in record) == (kind(record) == "PUT_COLLECTION_SCHEMA")
+        assert record.get("authenticated_client_identity_hash") == (None if of_intent(record) else sha256_hex("loopback"))
+        assert "loopback" not in json.dumps(record)
+        assert ("business_lookup_key" in record) == (kind(record) in BUSINESS)
         assert int(record["created_ts"]) <= int(record["applied_ts"])
         assert record["terminal_state"].removeprefix("COMMAND_TERMINAL_STATE_") in ("APPLIED", "FAILED")
         assert record["replay_classification"].removeprefix("REPLAY_CLASSIFICATION_") in ("ORIGINAL", "REPLAY_SAME_PAYLOAD",
@@ -228,9 +243,9 @@ def test_pointers():
     transport = [a.json_object(key) for key in a.keys("catalog-replay-transport/")]
     assert {one["lookup_key"] for one in transport} == {record["transport_lookup_key"] for record in written.values()}
     business = {key: a.json_object(key) for key in a.keys("catalog-replay-business/")}
-    assert all(key.startswith("catalog-replay-business/PUT_COLLECTION_SCHEMA/") for key in business)
+    assert {key.split("/")[1] for key in business} == set(BUSINESS)
     originals = {record["business_lookup_key"] for record in written.values()
-                 if kind(record) == "PUT_COLLECTION_SCHEMA" and record["replay_classification"].endswith("_ORIGINAL")}
+                 if kind(record) in BUSINESS and record["replay_classification"].endswith("_ORIGINAL")}
     assert {one["lookup_key"] for one in business.values()} == originals and len(business) == len(originals)
     for one in [*transport, *business.values()]:
         record = written[one["command_identity"]]
@@ -324,7 +339,7 @@ def test_manifests():
 def test_rows_of_the_projection():
     proves("CCS-5.2-03", "CCS-5.2-05", "CCS-5.3-04", "CCS-5.5-04", "CCS-5.5-07", "CCS-4.4-12", "CCS-5.6-10", "CCS-5.1-22", "CCS-5.1-09",
            "CCS-3.2-09", "CCS-5.3-02")
-    a = api()
+    a = caught_up(api())
     for space in WORK.spaces:
         got = get_namespace(a, namespace_id=space.namespace_id)
         stored, = sql("SELECT * FROM namespaces WHERE namespace_id = ?", space.namespace_id - BIAS)
@@ -332,8 +347,12 @@ def test_rows_of_the_projection():
         assert (stored["created_at_unix_ms"], stored["updated_at_unix_ms"]) == (got.created_at_unix_ms, got.updated_at_unix_ms)
         assert (json.loads(stored["options_json"]) if stored["options_json"] else {}).get("entries", {}) == dict(got.options.entries)
         assert json.loads(stored["encryption_json"]) == {"provider_managed": {}} and got.encryption.HasField("provider_managed")
-        assert json.loads(stored["approx_stats_json"]) == {} and got.HasField("approx_stats")
-        assert json.loads(stored["index_json"]) == {"up_to_date": {}} and got.index.HasField("up_to_date")
+        # Sums over the children: three documents of two bytes in one of them; nobody reported a backlog of any child.
+        rows = {"approx_row_count": "3", "approx_logical_bytes": "6"} if space.namespace_id == WORK.rows_ref.namespace_id else {}
+        assert json.loads(stored["approx_stats_json"]) == rows, stored
+        assert (got.approx_stats.approx_row_count, got.approx_stats.approx_logical_bytes) == ((3, 6) if rows else (0, 0))
+        state = "updating" if list_collections(a, space.namespace_id).collections else "up_to_date"
+        assert json.loads(stored["index_json"]) == {state: {}} and got.index.WhichOneof("state") == state, stored
     for name, ref in WORK.refs:
         got = get_collection(a, collection=ref)
         stored, = sql("SELECT * FROM collections WHERE collection_id = ?", ref.collection_id - BIAS)
@@ -341,7 +360,8 @@ def test_rows_of_the_projection():
         assert (stored["created_at_unix_ms"], stored["updated_at_unix_ms"]) == (got.created_at_unix_ms, got.updated_at_unix_ms)
         assert (json.loads(stored["options_json"]) if stored["options_json"] else {}).get("entries", {}) == dict(got.options.entries)
         assert json.loads(stored["encryption_json"]) == {"provider_managed": {}}
-        assert stored["approx_stats_json"] is None and stored["index_json"] is None
+        assert json.loads(stored["approx_stats_json"]) == {} and got.HasField("approx_stats")  # nothing is committed
+        assert stored["index_json"] is None and list(got.completeness.publishing.missing_fields) == ["index"]
         assert (u64(stored["committed_manifest_version"]), u64(stored["manifest_head_version"]), stored["expected_previous_head"],
                 u64(stored["manifest_head_last_update_epoch"]), stored["manifest_head_reconciler_status"]) == (0, 0, -1, 0, "IDLE")
     schema = get_schema(a, WORK.schema_ref)
@@ -361,10 +381,11 @@ def test_rows_of_the_projection():
     assert set(index) == {record["command_identity"] for record in written.values()}
     for one in index.values():
         record = written[one["command_object_key"]]
-        assert record["command_identity"] == one["command_identity"] and one["idempotency_key"] == record["idempotency_key"]
+        assert record["command_identity"] == one["command_identity"] and one["idempotency_key"] == record.get("idempotency_key")
         assert json.loads(one["original_outcome_json"])["payload_fingerprint"] == one["payload_fingerprint"]
-        for name in ("command_identity", "transport_lookup_key", "authenticated_client_identity_hash", "payload_fingerprint"):
+        for name in ("command_identity", "transport_lookup_key", "payload_fingerprint"):
             assert len(one[name]) == 64
+        assert one["authenticated_client_identity_hash"] == record.get("authenticated_client_identity_hash")
     # What is too long reaches neither store nor projection.
     too_long = "\U0001F601" * 129
     refused("SF_BAD_REQUEST", lambda: a.catalog.PutNamespaceMetadata(put_namespace(too_long)))
@@ -418,7 +439,9 @@ def test_constraints():
     tables = {name for (name,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert tables == {"schema_migrations", "catalog_lane_shards", "namespaces", "collections", "namespace_name_epochs",
                       "collection_name_epochs", "schema_generations", "catalog_replay_index", "collection_statistics_heads",
-                      "collection_statistics_snapshots"}
+                      "collection_statistics_snapshots", "collection_tombstones", "collection_lifecycle_windows",
+                      "namespace_quota_state", "namespace_quota_leases", "catalog_projector_work", "collection_index_backlogs",
+                      "collection_observations", "lifecycle_transition_claims", "retired_statistics_snapshots"}
     everything = [one for (table,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
                   for one in columns(table)[0]]
     assert not [one for one in everything if "complete" in one]
