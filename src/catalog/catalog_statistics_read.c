@@ -271,7 +271,7 @@ static enum sf_err answer_rows(struct sf_catalog *catalog, struct sf_sql_conn *c
     const SF_PB(CollectionRef) *ref = answer->request->collection;
     SF_PB(SchemaGenerationRow) *ready = NULL;
     SF_PB(OptimizerStatisticsSnapshotObject) *snapshot = NULL;
-    struct head_row head;
+    struct head_row head = {0};
     bool found = false;
     answer->missing = false;
     enum sf_err err = serving_generation(conn, ref, arena, diag, &ready);

@@ -153,7 +153,7 @@ static bool full(const struct sweep *s)
 /* One page: found and judged in one snapshot, then released one by one. */
 static enum sf_err sweep_page(struct sweep *s, bool *out_more)
 {
-    struct cursor page[SWEEP_PAGE];
+    struct cursor page[SWEEP_PAGE] = {0};
     struct due due[SWEEP_PAGE];
     size_t count = 0;
     size_t judged = 0;

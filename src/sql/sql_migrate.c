@@ -122,7 +122,7 @@ static enum sf_err migrate_one(struct sf_sql_conn *conn, const struct sf_sql_opt
                                struct sf_diag *diag, bool *out_more)
 {
     const struct sql_backend *backend = conn->core->backend;
-    struct history history;
+    struct history history = {0};
 
     *out_more = false;
     enum sf_err err = backend->schema_lock(conn, diag);

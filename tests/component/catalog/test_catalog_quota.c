@@ -407,7 +407,7 @@ static void test_state_and_row(void **state)
     SF_PROVES("CCS-5.10-08");
     uint64_t ns = world_namespace(w, "n", "alpha");
     for (int i = 0; i < 4; i++) {
-        char id[8];
+        char id[16];
         snprintf(id, sizeof(id), "r%d", i);
         assert_non_null(lease(w, ns, "query_rcu", "gw", id, 1500, 0));
         assert_row_is_object(w, ns);

@@ -235,7 +235,7 @@ static void test_summary_bounds(void **state)
     (void)state;
     struct summary s;
     static char *keys[SF_CATALOG_SUMMARY_OBJECTS + 1];
-    static char names[SF_CATALOG_SUMMARY_FIELDS + 1][8];
+    static char names[SF_CATALOG_SUMMARY_FIELDS + 1][16];
     static SF_PB(FieldStatistics) fields[SF_CATALOG_SUMMARY_FIELDS + 1];
     static SF_PB(FieldStatistics) * list[SF_CATALOG_SUMMARY_FIELDS + 1];
     make_summary(&s);
@@ -251,7 +251,7 @@ static void test_summary_bounds(void **state)
     s.object.n_field_stats++;
     assert_int_equal(sf_catalog_summary_check(&s.object, 5, NULL), SF_ERR_CORRUPT);
 
-    static char tuple_names[SF_CATALOG_SUMMARY_TUPLES + 1][8];
+    static char tuple_names[SF_CATALOG_SUMMARY_TUPLES + 1][16];
     static char *paths[SF_CATALOG_SUMMARY_TUPLES + 1][2];
     static SF_PB(ExtendedStatistics) tuples[SF_CATALOG_SUMMARY_TUPLES + 1];
     static SF_PB(ExtendedStatistics) * tuple_list[SF_CATALOG_SUMMARY_TUPLES + 1];
@@ -310,7 +310,7 @@ static void test_declared_tuples(void **state)
         SF_PB(FieldDefinition) fields[70];
         SF_PB(FieldDefinition) * field_list[70];
         SF_PB(Modality) modality;
-        char names[70][8];
+        char names[70][16];
         SF_PB(StatisticsTuple) tuples[65];
         SF_PB(StatisticsTuple) * tuple_list[65];
         char *paths[65][9];
