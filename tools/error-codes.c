@@ -132,6 +132,40 @@ static const char *const outro[] = {
     "| `descriptor_publishing` | `missing_descriptor_fields` (comma-joined, byte order) | a "
     "complete descriptor was asked for and is not there yet |",
     "| `descriptor_integrity` | `field` | a descriptor lacks what it must have |",
+    "",
+    "## Words of `violation`",
+    "",
+    "The catalog's services, public, private and operations, use these and no others:",
+    "",
+    "| `violation` | When |",
+    "| --- | --- |",
+    "| `missing` | a required message or branch of a oneof is absent |",
+    "| `empty` | a string, list or tuple that needs content has none |",
+    "| `too_long`, `too_many` | more Unicode scalars, or more elements, than the field takes |",
+    "| `duplicate` | an element that may be there once is there again |",
+    "| `zero` | 0 where any greater number may stand: ids, versions, revisions, units |",
+    "| `out_of_range` | another number outside its range |",
+    "| `unknown` | an enum is unset where it must be said, or has no such value; a name that names "
+    "no dimension, job, kind or declared field |",
+    "| `unknown_field` | a mutation, intent or quota request holds a field that this revision does "
+    "not know; `field` is the message's name |",
+    "| `forbidden` | it may not be there beside the rest of the request |",
+    "| `malformed` | not of the field's form: a digest in lower-case hex |",
+    "| `rejected` | a page token; `page_token_reason` says why |",
+    "| `incompatible` | the update policy does not admit the change of the schema |",
+    "| `not_a_timestamp`, `not_monotonic` | a lifecycle policy names no declared TIMESTAMP field; "
+    "its steps do not grow older and colder |",
+    "| `invalid_utf8`, `control_character` | a string is no valid UTF-8, holds U+0000, or, in a "
+    "name, a control character |",
+    "| `not_nfc`, `bidi_control`, `default_ignorable`, `noncharacter` | a name is not in NFC or "
+    "holds such a character |",
+    "",
+    "In refusals of text that is no text (`invalid_utf8`, U+0000) `field` counts repeated "
+    "elements, as",
+    "in `options.entries[0].key`. The other services have these words in the same sense and some "
+    "of",
+    "their own: a required thing that is absent is `required` in ingest and coordinator, an enum",
+    "without such a value `unknown_value`.",
 };
 
 static const struct {

@@ -734,7 +734,7 @@ static enum sf_err check_catalog(struct sf_catalog *catalog, struct sf_sched *sc
                           request->max_findings == 0 ? SF_CATALOG_FINDINGS : request->max_findings};
     searchfabric__v1__check_catalog_response__init(&c.response);
     if (c.max > SF_CATALOG_FINDINGS_MAX)
-        return sf_diag_bad_field(c.diag, "max_findings", "too_large", "at most 10000");
+        return sf_diag_bad_field(c.diag, "max_findings", "out_of_range", "at most 10000");
     c.response.findings =
         sf_arena_alloc(sf_call_arena(call), (c.max + 1) * sizeof(*c.response.findings));
     c.page = sf_arena_new(SF_LIMIT_CHECKPOINT_ARENA_BYTES);

@@ -69,7 +69,7 @@ static enum sf_err budget_check(const char *field, SF_PB(ApiPlane) plane, const 
 static enum sf_err key_check(const SF_PB(QuotaLeaseKey) * key, struct sf_diag *diag)
 {
     if (key == NULL)
-        return sf_diag_bad_field(diag, "lease", "required", "lease is required");
+        return sf_diag_bad_field(diag, "lease", "missing", "lease is required");
     if (key->namespace_id == 0)
         return sf_diag_bad_field(diag, "lease.namespace_id", "zero", "an id is above 0");
     if (key->api_plane != SF_PBE(API_PLANE, QUERY) && key->api_plane != SF_PBE(API_PLANE, WRITE))

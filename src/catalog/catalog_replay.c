@@ -56,6 +56,27 @@ static enum sf_err identity_of(const SF_PB(ShowReplayRequest) * show, struct sf_
                              "a public mutation, or give the command identity");
 }
 
+/* The parts of an identity, with the limits that a request had. */
+static enum sf_err check_parts(const SF_PB(ShowReplayRequest) * show, struct sf_diag *diag)
+{
+    enum sf_err err = sf_identity_check("authenticated_client_identity",
+                                        sf_view_str(show->authenticated_client_identity), 1,
+                                        SF_LIMIT_PRINCIPAL_SUBJECT_SCALARS, diag);
+    if (err == SF_OK)
+        err = sf_identity_check("client_id", sf_view_str(show->client_id), 1,
+                                SF_LIMIT_CLIENT_ID_SCALARS, diag);
+    if (err == SF_OK)
+        err = sf_identity_check("idempotency_key", sf_view_str(show->idempotency_key), 1,
+                                SF_LIMIT_IDEMPOTENCY_KEY_SCALARS, diag);
+    if (err == SF_OK)
+        err = sf_name_check("scope.namespace_name", sf_view_str(show->scope->namespace_name), true,
+                            diag);
+    if (err == SF_OK)
+        err = sf_name_check("scope.collection_name", sf_view_str(show->scope->collection_name),
+                            true, diag);
+    return err;
+}
+
 /* Does a replay pointer stand and name the command? */
 static enum sf_err pointer_stands(struct sf_catalog *catalog, struct sf_sched *sched,
                                   const struct sf_catalog_put *pointer, const char *identity,
@@ -144,13 +165,17 @@ static enum sf_err show(struct sf_catalog *catalog, struct sf_sched *sched, stru
     searchfabric__v1__show_replay_response__init(&response);
     enum sf_err err = SF_OK;
     if (request->command_identity[0] != '\0') {
-        if (strlen(request->command_identity) != SF_SHA256_HEX_BYTES - 1)
-            return sf_diag_bad_field(diag, "command_identity", "malformed", "64 hex digits");
+        if (strlen(request->command_identity) != SF_SHA256_HEX_BYTES - 1 ||
+            strspn(request->command_identity, "0123456789abcdef") != SF_SHA256_HEX_BYTES - 1)
+            return sf_diag_bad_field(diag, "command_identity", "malformed",
+                                     "64 lower-case hex digits");
         memcpy(identity, request->command_identity, sizeof(identity));
     } else if (request->scope == NULL) {
         return sf_diag_bad_field(diag, "scope", "missing", "a key is looked up in its scope");
     } else {
-        err = identity_of(request, diag, identity);
+        err = check_parts(request, diag);
+        if (err == SF_OK)
+            err = identity_of(request, diag, identity);
     }
     if (err != SF_OK)
         return err;

@@ -7,6 +7,7 @@
  */
 #include "catalog/catalog_rules.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/pbjson.h"
@@ -176,34 +177,50 @@ enum sf_err sf_catalog_encryption_check(const SF_PB(EncryptionPolicy) * encrypti
                                         struct sf_diag *diag)
 {
     if (encryption != NULL && encryption->mode_case == 0)
-        return sf_diag_bad_field(diag, "encryption", "missing_branch",
-                                 "encryption must say its mode");
+        return sf_diag_bad_field(diag, "encryption", "missing", "encryption must say its mode");
+    return SF_OK;
+}
+
+/* Key (field 1) or value (field 2) of a map entry. */
+static const char *entry_text(const ProtobufCMessage *entry, unsigned number)
+{
+    const ProtobufCFieldDescriptor *field =
+        protobuf_c_message_descriptor_get_field(entry->descriptor, number);
+    return *(const char *const *)(const void *)((const char *)entry + field->offset);
+}
+
+enum sf_err sf_catalog_entries_check(const char *field, const void *entries, size_t count,
+                                     size_t max, struct sf_diag *diag)
+{
+    const ProtobufCMessage *const *list = entries;
+    char key_field[64], value_field[64];
+    if (count > max)
+        return sf_diag_bad_field(diag, field, "too_many", "%s has more than %zu entries", field,
+                                 max);
+    snprintf(key_field, sizeof(key_field), "%s.key", field);
+    snprintf(value_field, sizeof(value_field), "%s.value", field);
+    for (size_t i = 0; i < count; i++) {
+        const char *key = entry_text(list[i], 1);
+        enum sf_err err =
+            sf_identity_check(key_field, sf_view_str(key), 1, MAX_OPTION_KEY_SCALARS, diag);
+        if (err == SF_OK)
+            err = sf_identity_check(value_field, sf_view_str(entry_text(list[i], 2)), 0,
+                                    MAX_OPTION_VALUE_SCALARS, diag);
+        if (err != SF_OK)
+            return err;
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(key, entry_text(list[k], 1)) == 0)
+                return sf_diag_bad_field(diag, field, "duplicate", "option %s is given twice", key);
+        }
+    }
     return SF_OK;
 }
 
 enum sf_err sf_catalog_options_check(const SF_PB(DescriptorOptions) * options, struct sf_diag *diag)
 {
-    if (options == NULL)
-        return SF_OK;
-    if (options->n_entries > MAX_OPTIONS)
-        return sf_diag_bad_field(diag, "options", "too_many", "options has more than %d entries",
-                                 MAX_OPTIONS);
-    for (size_t i = 0; i < options->n_entries; i++) {
-        const SF_PB(DescriptorOptions__EntriesEntry) *entry = options->entries[i];
-        enum sf_err err = sf_identity_check("options.key", sf_view_str(entry->key), 1,
-                                            MAX_OPTION_KEY_SCALARS, diag);
-        if (err == SF_OK)
-            err = sf_identity_check("options.value", sf_view_str(entry->value), 0,
-                                    MAX_OPTION_VALUE_SCALARS, diag);
-        if (err != SF_OK)
-            return err;
-        for (size_t k = 0; k < i; k++) {
-            if (strcmp(entry->key, options->entries[k]->key) == 0)
-                return sf_diag_bad_field(diag, "options", "duplicate", "option %s is given twice",
-                                         entry->key);
-        }
-    }
-    return SF_OK;
+    return options == NULL ? SF_OK
+                           : sf_catalog_entries_check("options", options->entries,
+                                                      options->n_entries, MAX_OPTIONS, diag);
 }
 
 enum sf_err sf_catalog_ref_check(const SF_PB(CollectionRef) * ref, struct sf_diag *diag)

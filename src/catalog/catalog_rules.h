@@ -7,6 +7,9 @@
 
 #include "catalog/catalog_priv.h"
 
+#define SF_CATALOG_FIELD_NAME_SCALARS 256 /* of a declared field's name, a path in a row's body */
+#define SF_CATALOG_TUPLE_PATHS        8   /* fields of one extended statistic */
+
 /* RPC families of the caller matrix (OP-07). */
 enum sf_catalog_family {
     SF_CATALOG_FAMILY_PUT_NAMESPACE,
@@ -56,6 +59,10 @@ enum sf_err sf_catalog_encryption_check(const SF_PB(EncryptionPolicy) * encrypti
                                         struct sf_diag *diag);
 enum sf_err sf_catalog_options_check(const SF_PB(DescriptorOptions) * options,
                                      struct sf_diag *diag);
+/* A map of options, as an array of pointers to its entry messages: at most `max`, keys 1..128
+ * scalars and each once, values at most 1024. `field` names it in refusals. */
+enum sf_err sf_catalog_entries_check(const char *field, const void *entries, size_t count,
+                                     size_t max, struct sf_diag *diag);
 enum sf_err sf_catalog_ref_check(const SF_PB(CollectionRef) * ref, struct sf_diag *diag);
 enum sf_err sf_catalog_binding_check(const SF_PB(CollectionNameBinding) * binding,
                                      struct sf_diag *diag);

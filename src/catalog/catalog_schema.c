@@ -11,20 +11,18 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define MAX_FIELDS             1000
-#define MAX_FIELD_NAME_SCALARS 256
-#define MAX_FIELD_OPTIONS      32
-#define MAX_SCHEMA_OPTIONS     64
-#define MAX_VECTOR_DIMENSIONS  4096
-#define MAX_RESULT_WINDOW      1000000u
-#define MAX_TRANSITIONS        2
-#define MAX_TUPLES             SF_CATALOG_SUMMARY_TUPLES
-#define MAX_TUPLE_PATHS        8
+#define MAX_FIELDS            1000
+#define MAX_FIELD_OPTIONS     32
+#define MAX_SCHEMA_OPTIONS    64
+#define MAX_VECTOR_DIMENSIONS 4096
+#define MAX_RESULT_WINDOW     1000000u
+#define MAX_TRANSITIONS       2
+#define MAX_TUPLES            SF_CATALOG_SUMMARY_TUPLES
 
 static enum sf_err check_field(const SF_PB(FieldDefinition) * field, struct sf_diag *diag)
 {
     enum sf_err err = sf_identity_check("definition.fields.name", sf_view_str(field->name), 1,
-                                        MAX_FIELD_NAME_SCALARS, diag);
+                                        SF_CATALOG_FIELD_NAME_SCALARS, diag);
     if (err != SF_OK)
         return err;
     if (field->type < SF_PBE(FIELD_TYPE, KEYWORD) || field->type > SF_PBE(FIELD_TYPE, OBJECT))
@@ -44,16 +42,15 @@ static enum sf_err check_field(const SF_PB(FieldDefinition) * field, struct sf_d
         return sf_diag_bad_field(diag, "definition.fields.vector", dense ? "missing" : "forbidden",
                                  "field %s: vector settings belong to DENSE_VECTOR", field->name);
     if (dense &&
-        (field->vector->dimensions == 0 || field->vector->dimensions > MAX_VECTOR_DIMENSIONS ||
-         (unsigned)field->vector->similarity > SF_PBE(VECTOR_SIMILARITY, L2)))
+        (field->vector->dimensions == 0 || field->vector->dimensions > MAX_VECTOR_DIMENSIONS))
         return sf_diag_bad_field(diag, "definition.fields.vector", "out_of_range",
-                                 "field %s: dimensions 1..%d and a known similarity", field->name,
+                                 "field %s: a vector has 1..%d dimensions", field->name,
                                  MAX_VECTOR_DIMENSIONS);
-    if (field->n_options > MAX_FIELD_OPTIONS)
-        return sf_diag_bad_field(diag, "definition.fields.options", "too_many",
-                                 "field %s has more than %d options", field->name,
-                                 MAX_FIELD_OPTIONS);
-    return SF_OK;
+    if (dense && (unsigned)field->vector->similarity > SF_PBE(VECTOR_SIMILARITY, L2))
+        return sf_diag_bad_field(diag, "definition.fields.vector", "unknown",
+                                 "field %s: no such similarity", field->name);
+    return sf_catalog_entries_check("definition.fields.options", field->options, field->n_options,
+                                    MAX_FIELD_OPTIONS, diag);
 }
 
 static enum sf_err check_fields(const SF_PB(CollectionSchemaDefinition) * definition,
@@ -102,8 +99,11 @@ static enum sf_err check_lifecycle(const SF_PB(CollectionSchemaDefinition) * def
     int tier = SF_PBE(DATA_TIER, HOT);
     for (size_t i = 0; i < policy->n_transitions; i++) {
         const SF_PB(LifecycleTransition) *step = policy->transitions[i];
-        if (step->after_ms <= after_ms || (int)step->target_tier <= tier ||
+        if (step->target_tier < SF_PBE(DATA_TIER, HOT) ||
             step->target_tier > SF_PBE(DATA_TIER, COLD))
+            return sf_diag_bad_field(diag, "definition.settings.lifecycle_policy.transitions",
+                                     "unknown", "no such tier");
+        if (step->after_ms <= after_ms || (int)step->target_tier <= tier)
             return sf_diag_bad_field(diag, "definition.settings.lifecycle_policy.transitions",
                                      "not_monotonic", "transitions grow older and colder");
         after_ms = step->after_ms;
@@ -116,9 +116,9 @@ static enum sf_err check_tuple(const SF_PB(CollectionSchemaDefinition) * definit
                                const SF_PB(StatisticsTuple) * tuple, struct sf_diag *diag)
 {
     static const char *const where = "definition.extended_statistics.field_paths";
-    if (tuple->n_field_paths < 2 || tuple->n_field_paths > MAX_TUPLE_PATHS)
+    if (tuple->n_field_paths < 2 || tuple->n_field_paths > SF_CATALOG_TUPLE_PATHS)
         return sf_diag_bad_field(diag, where, "out_of_range", "a tuple has 2..%d fields",
-                                 MAX_TUPLE_PATHS);
+                                 SF_CATALOG_TUPLE_PATHS);
     for (size_t i = 0; i < tuple->n_field_paths; i++) {
         const char *path = tuple->field_paths[i];
         if (find_field(definition, path) == NULL)
@@ -166,8 +166,7 @@ static enum sf_err check_allocator(const SF_PB(CollectionSchemaDefinition) * def
     if (!wanted)
         return SF_OK;
     if (policy->caller_profile != SF_PBE(ALLOCATOR_CALLER_PROFILE, ES_WRITE_GATEWAY_ONLY))
-        return sf_diag_bad_field(diag, where, "unknown_caller_profile",
-                                 "only ES_WRITE_GATEWAY_ONLY is admitted");
+        return sf_diag_bad_field(diag, where, "unknown", "only ES_WRITE_GATEWAY_ONLY is admitted");
     if (policy->max_plan_items_per_request == 0 ||
         policy->max_plan_items_per_request > SF_LIMIT_ALLOC_PLAN_ITEMS)
         return sf_diag_bad_field(diag, where, "out_of_range", "max_plan_items_per_request is 1..%d",
@@ -195,10 +194,10 @@ static enum sf_err check_definition(const SF_PB(CollectionSchemaDefinition) * de
                                  "the generation policy must be said");
     if ((unsigned)definition->undeclared_fields > SF_PBE(UNDECLARED_FIELD_POLICY, REJECT))
         return sf_diag_bad_field(diag, "definition.undeclared_fields", "unknown", "no such policy");
-    if (definition->n_options > MAX_SCHEMA_OPTIONS)
-        return sf_diag_bad_field(diag, "definition.options", "too_many", "at most %d options",
-                                 MAX_SCHEMA_OPTIONS);
-    enum sf_err err = check_fields(definition, diag);
+    enum sf_err err = sf_catalog_entries_check("definition.options", definition->options,
+                                               definition->n_options, MAX_SCHEMA_OPTIONS, diag);
+    if (err == SF_OK)
+        err = check_fields(definition, diag);
     if (err == SF_OK)
         err = check_tuples(definition, diag);
     if (err == SF_OK)

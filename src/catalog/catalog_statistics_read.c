@@ -21,11 +21,22 @@ static enum sf_err entry_fault(struct sf_diag *diag, const char *field, size_t i
     return SF_BAD_REQUEST;
 }
 
+/* A field path of the entry `index`: as long as a declared name may be. */
+static enum sf_err check_path(const char *field, size_t index, const char *path,
+                              struct sf_diag *diag)
+{
+    enum sf_err err =
+        sf_identity_check(field, sf_view_str(path), 1, SF_CATALOG_FIELD_NAME_SCALARS, diag);
+    if (err != SF_OK)
+        sf_diag_detail(diag, "entry_index", "%zu", index);
+    return err;
+}
+
 enum sf_err sf_catalog_statistics_check(const SF_PB(GetCollectionStatisticsRequest) * request,
                                         struct sf_diag *diag)
 {
     if (request->n_target_fields == 0 && request->n_extended_requests != 0)
-        return sf_diag_bad_field(diag, "extended_requests", "mismatch",
+        return sf_diag_bad_field(diag, "extended_requests", "forbidden",
                                  "without target_fields no tuples may be asked for");
     if (request->n_target_fields > SF_CATALOG_STATISTICS_FIELDS)
         return sf_diag_bad_field(diag, "target_fields", "too_many", "at most %d fields",
@@ -33,15 +44,19 @@ enum sf_err sf_catalog_statistics_check(const SF_PB(GetCollectionStatisticsReque
     if (request->n_extended_requests > SF_CATALOG_STATISTICS_TUPLES)
         return sf_diag_bad_field(diag, "extended_requests", "too_many", "at most %d tuples",
                                  SF_CATALOG_STATISTICS_TUPLES);
-    for (size_t i = 0; i < request->n_target_fields; i++) {
-        if (request->target_fields[i][0] == '\0')
-            return entry_fault(diag, "target_fields", i, "empty", "a field path is not empty");
-    }
-    for (size_t i = 0; i < request->n_extended_requests; i++) {
-        if (request->extended_requests[i]->n_field_paths == 0)
+    enum sf_err err = SF_OK;
+    for (size_t i = 0; i < request->n_target_fields && err == SF_OK; i++)
+        err = check_path("target_fields", i, request->target_fields[i], diag);
+    for (size_t i = 0; i < request->n_extended_requests && err == SF_OK; i++) {
+        const SF_PB(ExtendedStatisticsRequest) *tuple = request->extended_requests[i];
+        if (tuple->n_field_paths == 0)
             return entry_fault(diag, "extended_requests", i, "empty", "a tuple is not empty");
+        if (tuple->n_field_paths > SF_CATALOG_TUPLE_PATHS)
+            return entry_fault(diag, "extended_requests", i, "too_many", "a tuple has 2..8 paths");
+        for (size_t k = 0; k < tuple->n_field_paths && err == SF_OK; k++)
+            err = check_path("extended_requests", i, tuple->field_paths[k], diag);
     }
-    return SF_OK;
+    return err;
 }
 
 bool sf_catalog_statistics_fresh(int64_t collected_at_unix_ms, uint64_t max_staleness_ms,
