@@ -246,5 +246,5 @@ const char *const sf_catalog_ddl_mysql[SF_CATALOG_DDL_STEPS] = {
     "namespace_id, collection_id, 1, 1, 1, 1, 1, 1, 0 FROM collections WHERE "
     "lifecycle_state = 'ACTIVE';",
     /* 5: manifest heads */
-    "CREATE INDEX ix_collections_head ON collections (manifest_head_reconciler_status,"
-    " namespace_id, collection_id);"};
+    ("CREATE INDEX ix_collections_head ON collections (manifest_head_reconciler_status,"
+     " namespace_id, collection_id);")};

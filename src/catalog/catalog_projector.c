@@ -228,8 +228,8 @@ static enum sf_err forget_collection(struct sf_sql_conn *conn, uint64_t namespac
         "DELETE FROM collection_index_backlogs WHERE namespace_id = ?1 AND collection_id = ?2",
         "DELETE FROM collection_observations WHERE namespace_id = ?1 AND collection_id = ?2",
         "DELETE FROM lifecycle_transition_claims WHERE namespace_id = ?1 AND collection_id = ?2",
-        "UPDATE collection_lifecycle_windows SET window_state = 'LIVE' WHERE namespace_id = ?1"
-        " AND collection_id = ?2 AND window_state = 'TRANSITIONING'",
+        ("UPDATE collection_lifecycle_windows SET window_state = 'LIVE' WHERE namespace_id = ?1"
+         " AND collection_id = ?2 AND window_state = 'TRANSITIONING'"),
     };
     enum sf_err err = SF_OK;
     for (size_t i = 0; i < SF_ARRAY_LEN(statements) && err == SF_OK; i++) {
