@@ -74,6 +74,7 @@ static void encode_segment(struct group *group, uint64_t slot, struct sf_catalog
         entry->attempt_id = (char *)(uintptr_t)command->plan.attempt_id;
         entry->attempt = command->plan.attempt;
         entry->applied_ts = command->plan.outcome.applied_ts;
+        entry->transport_lookup_key = (char *)(uintptr_t)command->transport_key;
         if (segment.n_entries == 0 || entry->applied_ts < segment.min_applied_ts)
             segment.min_applied_ts = entry->applied_ts;
         if (entry->applied_ts > segment.max_applied_ts)

@@ -142,7 +142,8 @@ enum sf_err sf_catalog_peek(struct sf_catalog *catalog, struct sf_sched *sched,
                                       &searchfabric__v1__command_outcome_object__descriptor, false,
                                       arena, diag, &found, NULL, NULL);
     sf_buf_fini(&key);
-    if (err == SF_ERR_NOT_FOUND)
+    out_settled->absent = err == SF_ERR_NOT_FOUND;
+    if (out_settled->absent)
         return SF_OK;
     if (err == SF_OK) {
         out_settled->outcome = (SF_PB(CommandOutcomeObject) *)found;

@@ -440,6 +440,7 @@ void sf_catalog_outcome_encode(struct sf_catalog_command *command, uint64_t slot
 /* What settles an entry: see sf_catalog_abort. */
 struct sf_catalog_settled {
     bool committed;                        /* the entry's own outcome stands */
+    bool absent;                           /* nothing stood at the key (sf_catalog_peek) */
     SF_PB(CommandOutcomeObject) * outcome; /* that outcome, in the arena */
 };
 

@@ -97,6 +97,38 @@ static void fetch_controls(struct sf_recovery *r, const struct listed *items, si
         sf_buf_fini(&keys[i]);
 }
 
+/* An entry without a record: was there one? A pointer of its attempt is written after the record
+ * alone, and retention removes it before the record; so with such a pointer the record is lost, and
+ * what it committed must be neither guessed nor given up. The pointer of a record that landed since
+ * is no loss: the record is looked for once more. */
+static enum sf_err check_lost(struct sf_recovery *r, const struct listed *item)
+{
+    const SF_PB(RecoverySegmentEntry) *entry = item->entry;
+    struct sf_catalog_settled again = {.absent = false};
+    struct sf_buf key = {0};
+    ProtobufCMessage *pointer = NULL;
+    if (entry->transport_lookup_key[0] == '\0')
+        return SF_OK;
+    sf_catalog_key_transport(&key, entry->transport_lookup_key);
+    enum sf_err err = sf_catalog_read(r->catalog, r->sched, sf_buf_view(&key),
+                                      &searchfabric__v1__replay_pointer_object__descriptor, false,
+                                      r->chunk, r->diag, &pointer, NULL, NULL);
+    sf_buf_fini(&key);
+    if (err != SF_OK ||
+        strcmp(((const SF_PB(ReplayPointerObject) *)pointer)->attempt_id, entry->attempt_id) != 0)
+        return err == SF_ERR_NOT_FOUND ? SF_OK : err;
+    err = sf_catalog_peek(r->catalog, r->sched, entry, item->slot, r->chunk, r->diag, &again);
+    if (err != SF_OK || !again.absent)
+        return err;
+    sf_catalog_key_outcome(&key, entry->command_identity);
+    err = sf_diag_set(r->diag, SF_ERR_CORRUPT,
+                      "record %.*s is gone: segment %llu lists its command and the replay pointer "
+                      "stands",
+                      (int)key.len, (const char *)key.data, (unsigned long long)item->slot);
+    sf_buf_fini(&key);
+    return err;
+}
+
 /* Settles one entry; a committed one gets its outcome. */
 static enum sf_err settle(struct sf_recovery *r, struct listed *item)
 {
@@ -106,11 +138,11 @@ static enum sf_err settle(struct sf_recovery *r, struct listed *item)
     item->object = NULL;
     if (item->present && !r->rebuild)
         return SF_OK;
-    enum sf_err err = SF_OK;
-    if (item->present || SF_MUTANT(ccs_no_settle))
-        err = sf_catalog_peek(catalog, r->sched, item->entry, item->slot, r->chunk, r->diag,
-                              &settled);
-    else
+    enum sf_err err =
+        sf_catalog_peek(catalog, r->sched, item->entry, item->slot, r->chunk, r->diag, &settled);
+    if (err == SF_OK && settled.absent && !item->present)
+        err = check_lost(r, item);
+    if (err == SF_OK && !settled.committed && !item->present && !SF_MUTANT(ccs_no_settle))
         err = sf_catalog_abort(catalog, r->sched, item->entry, item->slot, "aborted_by_takeover",
                                r->chunk, r->diag, &settled);
     if (err == SF_OK && settled.committed)
