@@ -1,17 +1,19 @@
 /*
  * The catalog behind its gRPC server, in a process of its own.
  *
- *   creates     closed loops of PutCollectionMetadata over 64 namespaces, and over one; beside them
- *               PostgreSQL 15 doing the same rows in one transaction (tools/bench-postgres)
- *   reads       GetCollectionMetadata by ref and by name: most, and p99 at half of it; in process
- * too lists       one page of ListCollections below a prefix, in a small and a large namespace many
- * a large catalog: making it, memory, restart after kill -9, rebuild, checkpoint rounds      put
- * latencies of one mutation on a shared store where a put takes 20 ms
+ *   creates   closed loops of PutCollectionMetadata over 64 namespaces, and over one; beside them
+ *             PostgreSQL 15 doing the same rows in one transaction (tools/bench-postgres)
+ *   reads     GetCollectionMetadata by ref and by name: most, and p99 at half of it; in process too
+ *   many      one page of ListCollections below a prefix, in a small and a large namespace; a large
+ *             catalog: making it, memory, restart after kill -9, rebuild, checkpoint
+ *   rounds    put latencies of one mutation on a shared store where a put takes 20 ms
+ *   leases    quota leases of one namespace and over 1,000; puts per 1,000 of them
  *
  * One node serves with one reactor, so that reads have one core of the server. Prints figures and
  * ratios, no verdicts. `--short` is a few seconds' smoke run.
  */
 #include <argp.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +29,7 @@
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
 #define NAMESPACES     64u
+#define LEASE_RATE     1000000u /* units a second of the built-in class */
 #define ROUND_MS       20u      /* of a put, part `rounds` */
 #define AIM_PER_SECOND 100000.0 /* reads of one core; latency is shown at half of it, too */
 
@@ -421,17 +424,113 @@ static void rounds(struct plan *plan)
     bench_remove_folder(path);
 }
 
+/* ---- leases ------------------------------------------------------------------------------- */
+
+/* A node with `count` namespaces that have all leased before. */
+static struct bench_driver *lease_node(struct plan *plan, char path[512], size_t count,
+                                       unsigned delay_ms, struct bench_node *node,
+                                       uint64_t *namespaces)
+{
+    struct bench_load_result result;
+    start(plan, path, delay_ms, node);
+    struct bench_driver *driver = bench_driver_new(node->port, 4);
+    for (size_t i = 0; i < count; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof(name), "namespace-%04zu", i);
+        namespaces[i] = bench_namespace(driver, name);
+    }
+    const struct bench_load first = {.call = BENCH_LEASE,
+                                     .clients = 16,
+                                     .calls = count,
+                                     .namespaces = namespaces,
+                                     .namespace_count = count,
+                                     .round = "first"};
+    bench_load_run(driver, &first, node->pid, &result);
+    return driver;
+}
+
+static void leases_over(struct plan *plan, size_t count)
+{
+    char path[512] = "";
+    struct bench_node node;
+    uint64_t *namespaces = sf_calloc(count, sizeof(*namespaces));
+    struct bench_driver *driver = lease_node(plan, path, count, 0, &node, namespaces);
+    (void)printf("leases over %zu namespaces\n", count);
+    for (size_t i = 0; i < SF_ARRAY_LEN(levels); i++) {
+        struct bench_load_result result;
+        char round[32];
+        (void)snprintf(round, sizeof(round), "%zu", i);
+        const struct bench_load load = {.call = BENCH_LEASE,
+                                        .clients = levels[i],
+                                        .calls = 10000000,
+                                        .most_ms = plan->ms,
+                                        .namespaces = namespaces,
+                                        .namespace_count = count,
+                                        .round = round};
+        bench_load_run(driver, &load, node.pid, &result);
+        print_line("AcquireQuotaLease", levels[i], &result);
+    }
+    bench_driver_destroy(driver);
+    bench_node_stop(&node);
+    bench_remove_folder(path);
+    free(namespaces);
+}
+
+/* Puts of a shared store, for leases so large that a chunk of 2 s of refill is `per_chunk`. */
+static void lease_puts(struct plan *plan, size_t count, uint64_t per_chunk)
+{
+    char path[512] = "";
+    struct bench_node node;
+    struct bench_load_result result;
+    struct bench_node_report before, after;
+    uint64_t *namespaces = sf_calloc(count, sizeof(*namespaces));
+    struct bench_driver *driver = lease_node(plan, path, count, 1, &node, namespaces);
+    const struct bench_load load = {.call = BENCH_LEASE,
+                                    .clients = 64,
+                                    .calls = 10000000,
+                                    .most_ms = plan->ms,
+                                    .units = LEASE_RATE * 2 / per_chunk,
+                                    .namespaces = namespaces,
+                                    .namespace_count = count,
+                                    .round = "puts"};
+    bench_node_ask(&node, &before);
+    bench_load_run(driver, &load, node.pid, &result);
+    bench_node_ask(&node, &after);
+    (void)printf("  of %" PRIu64 " a chunk, a put takes 1 ms: %.2f puts per 1,000 leases at "
+                 "%.0f/s\n",
+                 per_chunk,
+                 (double)(after.puts - before.puts) * 1000 / (double)(result.done - result.failed),
+                 (double)(result.done - result.failed) / result.seconds);
+    if (result.failed != 0)
+        (void)printf("  and %zu refusals: the budgets were used up\n", result.failed);
+    bench_driver_destroy(driver);
+    bench_node_stop(&node);
+    bench_remove_folder(path);
+    free(namespaces);
+}
+
+static void leases(struct plan *plan)
+{
+    size_t many = plan->many < 1000 ? 100 : 1000;
+    leases_over(plan, 1);
+    lease_puts(plan, 1, 20000);
+    leases_over(plan, many);
+    lease_puts(plan, many, 20000);
+    lease_puts(plan, NAMESPACES, 100);
+}
+
 /* ---- the program -------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
     void (*run)(struct plan *plan);
-} parts[] = {{"creates", creates}, {"reads", reads}, {"many", many}, {"rounds", rounds}};
+} parts[] = {
+    {"creates", creates}, {"reads", reads}, {"many", many}, {"rounds", rounds}, {"leases", leases}};
 
 static const struct argp_option option_table[] = {
     {"dir", 'd', "FOLDER", 0, "Where the stores go (default: a fresh folder under .)", 0},
     {"peer", 'p', "PROGRAM", 0, "tools/bench-postgres", 0},
-    {"only", 'o', "PART", 0, "creates, reads, many or rounds", 0},
+    {"only", 'o', "PART", 0, "creates, reads, many, rounds or leases", 0},
     {"workers", 'w', "N", 0, "Worker threads of a node (default: as the server)", 0},
     {"many", 'n', "N", 0, "Collections of the large catalog (default 1000000)", 0},
     {"short", 's', NULL, 0, "A few seconds in all", 0},

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "bench_common.h"
 #include "catalog_node.h"
+#include "searchfabric/v1/catalog_control_private.pb-c.h"
 
 #define MOST_CLIENTS 8192u
 #define MOST_SAMPLES (8u << 20)
@@ -57,6 +58,8 @@ struct slot {
     Searchfabric__V1__Modality modalities[1];
     Searchfabric__V1__SchemaFencePrecondition fence;
     Searchfabric__V1__DropCollectionRequest drop;
+    Searchfabric__V1__AcquireQuotaLeaseRequest acquire;
+    Searchfabric__V1__QuotaLeaseKey lease;
     Searchfabric__V1__DescriptorOptions options;
     Searchfabric__V1__DescriptorOptions__EntriesEntry option;
     Searchfabric__V1__DescriptorOptions__EntriesEntry *option_list[1];
@@ -88,6 +91,8 @@ static void slot_init(struct slot *s, struct run *run, struct sf_channel *channe
     searchfabric__v1__field_definition__init(&s->field);
     searchfabric__v1__schema_fence_precondition__init(&s->fence);
     searchfabric__v1__drop_collection_request__init(&s->drop);
+    searchfabric__v1__acquire_quota_lease_request__init(&s->acquire);
+    searchfabric__v1__quota_lease_key__init(&s->lease);
     searchfabric__v1__descriptor_options__init(&s->options);
     searchfabric__v1__descriptor_options__entries_entry__init(&s->option);
     s->meta.client_id = (char *)"bench";
@@ -101,6 +106,12 @@ static void slot_init(struct slot *s, struct run *run, struct sf_channel *channe
     s->option_list[0] = &s->option;
     s->options.n_entries = 1;
     s->options.entries = s->option_list;
+    s->lease.api_plane = SEARCHFABRIC__V1__API_PLANE__API_PLANE_QUERY;
+    s->lease.throttled_dimension = (char *)"query_rcu";
+    s->lease.lease_holder_id = (char *)"bench";
+    s->lease.lease_request_id = s->key;
+    s->acquire.lease = &s->lease;
+    s->acquire.requested_units = run->load->units == 0 ? 1 : run->load->units;
     s->put.meta = s->get.meta = s->list.meta = s->schema.meta = s->drop.meta = &s->meta;
     s->put.name_binding = &s->binding;
     s->put.encryption = &s->encryption;
@@ -134,6 +145,7 @@ static const char *const methods[BENCH_CALL_COUNT] = {
     [BENCH_GET_REF] = BENCH_PUBLIC "GetCollectionMetadata",
     [BENCH_GET_NAME] = BENCH_PUBLIC "GetCollectionMetadata",
     [BENCH_LIST] = BENCH_PUBLIC "ListCollections",
+    [BENCH_LEASE] = BENCH_PRIVATE "AcquireQuotaLease",
 };
 
 /* The request of call number `n`. */
@@ -146,7 +158,8 @@ static const ProtobufCMessage *fill(struct slot *s, size_t n)
     s->number = at;
     bench_name(load->first + at, s->name);
     uint64_t namespace_id = load->namespaces[(load->first + at) % load->namespace_count];
-    s->binding.namespace_id = s->ref.namespace_id = s->list.namespace_id = namespace_id;
+    s->lease.namespace_id = s->binding.namespace_id = s->ref.namespace_id = s->list.namespace_id =
+        namespace_id;
     if (load->call != BENCH_CREATE && load->ids != NULL)
         s->ref.collection_id = load->ids[at];
     (void)snprintf(s->key, sizeof(s->key), "%s-%d-%zu", load->round, (int)load->call, n);
@@ -164,6 +177,8 @@ static const ProtobufCMessage *fill(struct slot *s, size_t n)
         return &s->drop.base;
     case BENCH_LIST:
         return &s->list.base;
+    case BENCH_LEASE:
+        return &s->acquire.base;
     case BENCH_GET_NAME:
         s->get.lookup_case = SEARCHFABRIC__V1__GET_COLLECTION_METADATA_REQUEST__LOOKUP_NAME_BINDING;
         s->get.name_binding = &s->binding;

@@ -17,6 +17,7 @@ enum bench_call {
     BENCH_GET_REF,  /* GetCollectionMetadata by ref */
     BENCH_GET_NAME, /* GetCollectionMetadata by name */
     BENCH_LIST,     /* ListCollections below a prefix, one page of 100 */
+    BENCH_LEASE,    /* AcquireQuotaLease of `units` of query_rcu */
     BENCH_CALL_COUNT
 };
 
@@ -32,6 +33,7 @@ struct bench_load {
     uint64_t *ids;              /* of the collections: written by CREATE, read by others */
     size_t first;               /* number of the first name */
     size_t known;               /* names that reads spread over, from `first` */
+    uint64_t units;             /* of a lease, 0 = 1 */
     const char *round;          /* in the keys, so that they are new */
 };
 
