@@ -642,6 +642,8 @@ enum sf_err sf_catalog_project_statistics(struct sf_sql_conn *conn,
 {
     struct sf_sql_stmt *stmt;
     enum sf_err err = SF_OK;
+    SF_PB(OptimizerStatisticsSnapshotObject) shown = *snapshot;
+    shown.sha256 = (char *)(uintptr_t) ""; /* of the object: one that was read has none */
     for (int head = 0; head < 2 && err == SF_OK; head++) {
         err = sf_sql_prepare_upsert(
             conn, head == 0 ? &statistics_snapshot_row : &statistics_head_row, diag, &stmt);
@@ -654,7 +656,7 @@ enum sf_err sf_catalog_project_statistics(struct sf_sql_conn *conn,
         sf_sql_bind_u64(stmt, 5, snapshot->stats_commit_ts);
         sf_sql_bind_i64(stmt, 6, snapshot->collected_at_unix_ms);
         if (head == 0)
-            bind_json(stmt, 7, &snapshot->base);
+            bind_json(stmt, 7, &shown.base);
         err = sf_sql_run(stmt, diag, NULL);
     }
     return err;

@@ -242,11 +242,14 @@ def test_sfctl():
 
 
 def test_conformance_matrix():
-    proves("CCS-4.5-07")
+    proves("CCS-4.5-07", "CCS-5.7-20", "CCS-5.8-16")
     matrix = pathlib.Path(__file__).resolve().parents[2] / "docs/testing/api-contract-conformance-matrix.md"
-    rows = [line for line in matrix.read_text().splitlines() if line.startswith("| `SF-CONF-CATALOG-002`")]
-    assert len(rows) == 1 and "Metadata mutations" in rows[0]
-    assert re.search(r"`\w+/test_\w+`", rows[0].split("|")[-2]), rows[0]
+    lines = matrix.read_text().splitlines()
+    for invariant, meaning in (("SF-CONF-CATALOG-001", "Descriptor completeness"), ("SF-CONF-CATALOG-002", "Metadata mutations"),
+                               ("SF-CONF-QUERY-003", "Optimizer statistics")):
+        rows = [line for line in lines if line.startswith(f"| `{invariant}`")]
+        assert len(rows) == 1 and meaning in rows[0], invariant
+        assert re.search(r"`\w+/test_\w+`", rows[0].split("|")[-2]), rows[0]
 
 
 run(globals())

@@ -5,7 +5,8 @@
 
 #include "base/pbjson.h"
 #include "catalog/catalog_checkpoint.h"
-#include "component/catalog/catalog_world.h"
+#include "component/catalog/lineage_world.h"
+#include "component/catalog/quota_world.h"
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
 static int setup(void **state)
@@ -151,12 +152,59 @@ static const char *dump_shards(struct world *w, const SF_PB(CheckpointManifestOb
     return out;
 }
 
+/* Pointer and head of books, as an advance would leave them. */
+static void point_heads(struct world *w)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
+    struct sf_sql_stmt *stmt;
+    assert_int_equal(sf_sql_prepare(conn,
+                                    "UPDATE collections SET committed_manifest_version = ?1,"
+                                    " committed_manifest_checksum_or_etag = 'sum',"
+                                    " manifest_head_version = ?2"
+                                    " WHERE collection_name = 'books'",
+                                    &w->diag, &stmt),
+                     SF_OK);
+    sf_sql_bind_u64(stmt, 1, 7);
+    sf_sql_bind_u64(stmt, 2, 6);
+    assert_int_equal(sf_sql_run(stmt, &w->diag, NULL), SF_OK);
+    sf_sql_release(conn);
+}
+
+/* It says what the columns of the collection's row say. */
+static void check_pointer_row(struct world *w, const SF_PB(ManifestPointerRow) * row)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_READ);
+    struct sf_sql_stmt *stmt;
+    bool found = false;
+    assert_int_equal(
+        sf_sql_prepare(conn,
+                       "SELECT namespace_id, collection_id, committed_manifest_version,"
+                       " committed_manifest_checksum_or_etag, manifest_head_version"
+                       " FROM collections WHERE collection_name = 'books'",
+                       &w->diag, &stmt),
+        SF_OK);
+    assert_int_equal(sf_sql_step(stmt, &w->diag, &found), SF_OK);
+    assert_true(found);
+    assert_true(row->committed_head->collection->namespace_id == sf_sql_col_u64(stmt, 0));
+    assert_true(row->committed_head->collection->collection_id == sf_sql_col_u64(stmt, 1));
+    assert_true(row->committed_head->committed_manifest_version == sf_sql_col_u64(stmt, 2));
+    assert_true(sf_view_equal(sf_view_str(row->committed_head->manifest_checksum_or_etag),
+                              sf_sql_col_text(stmt, 3)));
+    assert_true(row->head->manifest_head_version == sf_sql_col_u64(stmt, 4));
+    assert_true(row->committed_head->committed_manifest_version == 7);
+    assert_true(row->head->manifest_head_version == 6);
+    sf_sql_release(conn);
+}
+
 static void test_contents(void **state)
 {
     struct world *w = *state;
     SF_PROVES("CCS-8-05", "CCS-8-13", "CCS-8-14", "CCS-8-17");
     struct made made = make(w);
-    execute(w, "UPDATE collections SET committed_manifest_checksum_or_etag = 'sum';");
+    uint64_t gone = world_collection(w, "c9", made.ns, "gone");
+    assert_int_equal(lineage_drop(w, "d9", made.ns, gone, NULL), DROPPED);
+    assert_non_null(lease(w, made.ns, "query_rcu", "gw", "r1", 10, 0));
+    point_heads(w);
     const SF_PB(CheckpointManifestObject) *manifest = create(w);
     assert_true(manifest->checkpoint_epoch == 1);
     const SF_PB(CheckpointManifestObject) *stored =
@@ -175,9 +223,14 @@ static void test_contents(void **state)
     assert_string_equal(dump_shards(w, stored), world_dump(w));
     const SF_PB(CheckpointShardObject) *shard = shard_of(w, stored, 0);
     assert_int_equal(shard->n_namespaces, 1);
-    assert_int_equal(shard->n_collections, 2);
+    assert_int_equal(shard->n_collections, 3);
     assert_int_equal(shard->n_schema_generations, 1);
-    assert_int_equal(shard->n_replay_index, 9);
+    assert_int_equal(shard->n_replay_index, 11);
+    assert_int_equal(shard->n_tombstones, 1);
+    assert_int_equal(shard->n_name_epochs, 4);
+    assert_int_equal(shard->n_quota_states, 1);
+    assert_int_equal(shard->n_manifest_pointers, 1);
+    check_pointer_row(w, shard->manifest_pointers[0]);
     uint64_t newest = 0;
     for (size_t i = 0; i < shard->n_replay_index; i++) {
         if (shard->replay_index[i]->outcome->applied_ts > newest)
@@ -185,32 +238,6 @@ static void test_contents(void **state)
     }
     assert_true(stored->checkpoint_upper_bound_applied_ts == newest);
     (void)made;
-}
-
-/* Pointer and head rows are those of the collections that have any. */
-static void test_pointer_rows(void **state)
-{
-    struct world *w = *state;
-    (void)make(w);
-    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
-    struct sf_sql_stmt *stmt;
-    assert_int_equal(sf_sql_prepare(conn,
-                                    "UPDATE collections SET committed_manifest_version = ?1,"
-                                    " committed_manifest_checksum_or_etag = 'sum',"
-                                    " manifest_head_version = ?2"
-                                    " WHERE collection_name = 'books'",
-                                    &w->diag, &stmt),
-                     SF_OK);
-    sf_sql_bind_u64(stmt, 1, 7);
-    sf_sql_bind_u64(stmt, 2, 6);
-    assert_int_equal(sf_sql_run(stmt, &w->diag, NULL), SF_OK);
-    sf_sql_release(conn);
-    const SF_PB(CheckpointShardObject) *shard = shard_of(w, create(w), 0);
-    assert_int_equal(shard->n_manifest_pointers, 1);
-    assert_true(shard->manifest_pointers[0]->committed_head->committed_manifest_version == 7);
-    assert_string_equal(shard->manifest_pointers[0]->committed_head->manifest_checksum_or_etag,
-                        "sum");
-    assert_true(shard->manifest_pointers[0]->head->manifest_head_version == 6);
 }
 
 /* Allocator rows equal the allocator objects. */
@@ -545,6 +572,50 @@ static void test_pointers_above(void **state)
     assert_non_null(world_call(w, "PutCollectionSchema", request));
 }
 
+/* Lost pointers below the bound: the walk does not come there, repair publishes them from the
+ * records; replays need none of them meanwhile. */
+static void test_pointers_below(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-9.2-03");
+    struct made made = make(w);
+    SF_PB(PutCollectionSchemaRequest) *schema =
+        world_schema_request(w, "s1", made.ns, made.books, 1, "tok-1");
+    const char *first = world_json(w, world_call(w, "PutCollectionSchema", schema));
+    (void)create(w);
+    struct sf_list_entry *entries = NULL;
+    struct sf_buf bodies[16] = {0};
+    size_t count = 0;
+    assert_int_equal(sf_store_list_wait(w->truth, NULL, sf_view_str("catalog-replay-"),
+                                        sf_view_str(""), 16, w->arena, &entries, &count),
+                     SF_OK);
+    assert_int_equal(count, 10); /* nine commands, one of them with a business key */
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(sf_store_get_wait(w->truth, NULL, entries[i].key, &bodies[i], NULL),
+                         SF_OK);
+        assert_int_equal(sf_store_remove_wait(w->truth, NULL, entries[i].key), SF_OK);
+    }
+    world_rebuild(w);
+    assert_string_equal(world_json(w, world_call(w, "PutCollectionSchema", schema)), first);
+    SF_PB(CheckCatalogRequest) check;
+    searchfabric__v1__check_catalog_request__init(&check);
+    const SF_PB(CheckCatalogResponse) *found = world_call(w, "CheckCatalog", &check);
+    assert_non_null(found);
+    assert_true(found->problems >= 9);
+    check.repair = true;
+    assert_non_null(world_call(w, "CheckCatalog", &check));
+    for (size_t i = 0; i < count; i++) {
+        struct sf_buf body = {0};
+        assert_int_equal(sf_store_get_wait(w->truth, NULL, entries[i].key, &body, NULL), SF_OK);
+        assert_true(sf_view_equal(sf_buf_view(&body), sf_buf_view(&bodies[i])));
+        sf_buf_fini(&body);
+        sf_buf_fini(&bodies[i]);
+    }
+    check.repair = false;
+    found = world_call(w, "CheckCatalog", &check);
+    assert_true(found->problems == 0);
+}
+
 /* Records are read in the order of the segment's entries. */
 static void test_order(void **state)
 {
@@ -659,7 +730,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_contents, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_pointer_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_name_epochs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shards, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
@@ -671,6 +741,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_convergence_after, setup, teardown),
         cmocka_unit_test_setup_teardown(test_epoch_of_object, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pointers_above, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pointers_below, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test_setup_teardown(test_deposed, setup_shared, teardown),

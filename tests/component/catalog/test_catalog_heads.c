@@ -471,10 +471,44 @@ static void test_newer_owner(void **state)
 
 /* ---- repair ------------------------------------------------------------------------------- */
 
+/* No field of a public message, however deep, is about committed pointers or heads. */
+static void no_head_field(const ProtobufCMessageDescriptor *message, int depth)
+{
+    static const char *const words[] = {"manifest", "head", "repair", "reconcil", "publisher"};
+    for (unsigned i = 0; i < message->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &message->fields[i];
+        for (size_t k = 0; k < SF_ARRAY_LEN(words); k++)
+            assert_null(strstr(field->name, words[k]));
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE && depth < 8)
+            no_head_field(field->descriptor, depth + 1);
+    }
+}
+
+/* What the serving side and the broker read. */
+static const char *serving_reads(struct world *w, uint64_t ns, uint64_t id)
+{
+    struct sf_buf out = {0};
+    SF_PB(ResolveServingGenerationRequest) serving;
+    SF_PB(GetCollectionStatisticsRequest) statistics;
+    SF_PB(CollectionRef) ref = ref_of(ns, id);
+    searchfabric__v1__resolve_serving_generation_request__init(&serving);
+    searchfabric__v1__get_collection_statistics_request__init(&statistics);
+    serving.collection = statistics.collection = &ref;
+    statistics.meta = world_meta(w, "", SF_PBE(CLIENT_KIND, ES_QUERY_GATEWAY));
+    sf_buf_append_str(&out, world_json(w, admission(w, ns, id)));
+    sf_buf_append_str(&out, world_json(w, world_call(w, "ResolveServingGeneration", &serving)));
+    sf_buf_append_str(&out, world_json(w, world_call(w, "GetCollectionStatistics", &statistics)));
+    const char *text = sf_arena_str(w->arena, sf_buf_view(&out));
+    sf_buf_fini(&out);
+    return text;
+}
+
 static void test_gap(void **state)
 {
     struct world *w = *state;
     SF_PROVES("CCS-2.2-03", "CCS-9.1-01", "CCS-9.1-02", "CCS-9.1-04", "CCS-9.1-05");
+    no_head_field(&searchfabric__v1__namespace_descriptor__descriptor, 0);
+    no_head_field(&searchfabric__v1__collection_descriptor__descriptor, 0);
     uint64_t ns = world_namespace(w, "n", "alpha");
     uint64_t id = world_collection(w, "c", ns, "books");
     world_schema(w, "s", ns, id, 1, "tok-1");
@@ -482,14 +516,14 @@ static void test_gap(void **state)
     advance(w, intent_of(w, ns, id, 0, 1, publish(w, ns, id, 1, 0)),
             SF_PBE(INTENT_OUTCOME, ACCEPTED));
     const char *answers = world_answers(w, ns);
-    const char *admitted = world_json(w, admission(w, ns, id));
+    const char *admitted = serving_reads(w, ns, id);
     const char *sum = publish(w, ns, id, 5, 1); /* nobody tells the catalog */
     assert_int_equal(run_job(w, "manifest-head"), 0);
     assert_int_equal(run_job(w, "manifest-head-audit"), 1);
     assert_row(w, ns, id, 1, STATUS(REPAIR_PENDING), 1);
     sf_catalog_flush(w->catalog);
     assert_string_equal(world_answers(w, ns), answers);
-    assert_string_equal(world_json(w, admission(w, ns, id)), admitted);
+    assert_string_equal(serving_reads(w, ns, id), admitted);
     assert_null(strstr(answers, "anifest"));
     assert_null(strstr(admitted, "anifest"));
     assert_int_equal(run_job(w, "manifest-head"), 1);
@@ -501,7 +535,7 @@ static void test_gap(void **state)
     advance(w, intent_of(w, ns, id, 1, 5, sum), SF_PBE(INTENT_OUTCOME, DUPLICATE));
     sf_catalog_flush(w->catalog);
     assert_string_equal(world_answers(w, ns), answers);
-    assert_string_equal(world_json(w, admission(w, ns, id)), admitted);
+    assert_string_equal(serving_reads(w, ns, id), admitted);
 }
 
 /* A refused intent is a hint; one that stops short leaves the rest to the reconciler. */

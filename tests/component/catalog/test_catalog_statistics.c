@@ -158,7 +158,7 @@ static const SF_PB(OptimizerStatisticsHeadObject) *
 static void test_base(void **state)
 {
     struct world *w = *state;
-    SF_PROVES("CCS-5.8-13", "CCS-5.8-27", "CCS-5.8-28");
+    SF_PROVES("CCS-5.8-13", "CCS-5.8-27", "CCS-5.8-28", "CCS-5.3-18");
     uint64_t ns = world_namespace(w, "n", "alpha");
     uint64_t c = world_collection(w, "c", ns, "books");
     assert_null(stats(w, ns, c, 0));
