@@ -165,7 +165,7 @@ static const char *const outro[] = {
     "in `options.entries[0].key`. The other services have these words in the same sense and some "
     "of",
     "their own: a required thing that is absent is `required` in ingest and coordinator, an enum",
-    "without such a value `unknown_value`.",
+    "without such a value `unknown_value`; AllocateIds says `missing` of identity strings, too.",
 };
 
 static const struct {

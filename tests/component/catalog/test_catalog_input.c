@@ -1,8 +1,8 @@
 /*
  * Bad input, everywhere: the cases are made by walking the request descriptors of the three
- * services, so that a field that is in no row of the tables below fails the test. For each string
- * every kind of text, for each enum unset and unknown values, for each id zero, for each message an
- * unknown field. A refusal is SF_BAD_REQUEST with the field and one of the documented words, and
+ * services, so that a field that is in no row of the tables below fails the test. Each string gets
+ * every kind of text, each enum unset and unknown values, each id zero, each message is left out,
+ * and given an unknown field. A refusal is SF_BAD_REQUEST with the field and a documented word, and
  * nothing is written. Source: note 3.1, 10.2, OP-05, OP-54, OP-55.
  */
 #include "base/file.h"
@@ -232,6 +232,30 @@ static const struct {
     {"ShowReplay", "scope.namespace_id"},
     {"ShowReplay", "scope.collection_id"},
 };
+
+/* Messages that may be absent; every other is required. As refused otherwise, NULL = the path. */
+static const struct {
+    const char *method, *path;
+    const char *field; /* refused under this name; NULL = may be absent */
+} absents[] = {
+    {"PutNamespaceMetadata", "encryption", "encryption"}, /* of a create */
+    {"PutNamespaceMetadata", "encryption.provider_managed", "encryption"},
+    {"PutNamespaceMetadata", "options", NULL},
+    {"ListNamespaces", "page", NULL},
+    {"PutCollectionMetadata", "encryption", "encryption"},
+    {"PutCollectionMetadata", "encryption.provider_managed", "encryption"},
+    {"PutCollectionMetadata", "options", NULL},
+    {"ListCollections", "page", NULL},
+    {"GetCollectionMetadata", "collection", "lookup"},
+    {"GetCollectionMetadata", "name_binding", "lookup"},
+    {"PutCollectionSchema", "definition.settings",
+     "definition.settings.allocator_admission_policy"}, /* of ALLOCATOR_OPTIONAL */
+    {"PutCollectionSchema", "definition.settings.lifecycle_policy", NULL},
+    {"DropCollection", "fence", NULL},
+    {"RunCatalogJob", "collection", NULL},
+    {"ShowLineage", "collection", "lookup"},
+    {"ShowLineage", "name_binding", "lookup"},
+};
 /* clang-format on */
 
 /* ---- cases -------------------------------------------------------------------------------- */
@@ -425,6 +449,7 @@ static void walk(struct input *in, visit_fn visit)
 
 static bool used_texts[SF_ARRAY_LEN(texts)];
 static bool used_enums[SF_ARRAY_LEN(enums)];
+static bool used_absents[SF_ARRAY_LEN(absents)];
 
 static void visit_text(struct place *at, const ProtobufCFieldDescriptor *field)
 {
@@ -516,6 +541,24 @@ static void visit_message(struct place *at, const ProtobufCFieldDescriptor *fiel
         target = input_find(request, inner).owner;
     }
     try_unknown(at, request, target);
+}
+
+static void visit_absent(struct place *at, const ProtobufCFieldDescriptor *field)
+{
+    const char *violation = "missing";
+    if (field->type != PROTOBUF_C_TYPE_MESSAGE || field->label == PROTOBUF_C_LABEL_REPEATED)
+        return;
+    for (size_t i = 0; i < SF_ARRAY_LEN(absents); i++) {
+        if (strcmp(absents[i].method, at->call.method->name) != 0 ||
+            strcmp(absents[i].path, at->path) != 0)
+            continue;
+        used_absents[i] = true;
+        at->field = absents[i].field;
+        violation = at->field == NULL ? NULL : violation;
+    }
+    ProtobufCMessage *request = fresh(at);
+    input_clear(input_find(request, at->path));
+    expect(at, request, "absent", at->field, violation);
 }
 
 /* ---- tests -------------------------------------------------------------------------------- */
@@ -647,6 +690,15 @@ static void test_unknown_fields(void **state)
     walk(*state, visit_message);
 }
 
+static void test_absent_messages(void **state)
+{
+    walk(*state, visit_absent);
+    for (size_t i = 0; i < SF_ARRAY_LEN(absents); i++) {
+        if (!used_absents[i])
+            fail_msg("no message is at %s %s", absents[i].method, absents[i].path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -655,6 +707,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_idempotency_keys, setup, teardown),
         cmocka_unit_test_setup_teardown(test_enums, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ids, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_absent_messages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unknown_fields, setup, teardown),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
