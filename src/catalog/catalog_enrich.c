@@ -6,6 +6,7 @@
  * its own, in which it looks at the owner epoch and at the row again. Only the two columns change:
  * revisions, objects and updated_at are the commands' (OP-43).
  */
+#include "catalog/catalog_job.h"
 #include "catalog/catalog_manifest.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_rules.h"
@@ -408,6 +409,19 @@ static enum sf_err show_aggregate(struct sf_catalog *catalog, struct sf_sql_conn
     return err;
 }
 
+/* One namespace. */
+static enum sf_err project_aggregate(struct sf_catalog *catalog, struct namespace_rows *rows,
+                                     struct sf_diag *diag)
+{
+    sf_arena_reset(rows->arena);
+    enum sf_err err = sf_catalog_projectors_read(catalog, sum_children, rows, diag);
+    if (err == SF_OK)
+        err = sf_catalog_projectors_write(catalog, show_aggregate, rows, diag);
+    if (err == SF_OK && rows->changed)
+        sf_catalog_state_descriptor(catalog, rows->items[0].namespace_id, 0);
+    return err;
+}
+
 enum sf_err sf_catalog_run_aggregate(struct sf_catalog *catalog, struct sf_sched *sched,
                                      struct sf_diag *diag, uint64_t *out_done)
 {
@@ -418,22 +432,29 @@ enum sf_err sf_catalog_run_aggregate(struct sf_catalog *catalog, struct sf_sched
     (void)sched;
     enum sf_err err = sf_catalog_projectors_take(catalog, SF_CATALOG_DUE_AGGREGATE, items_arena,
                                                  diag, &items, &count);
+    enum sf_err failed = SF_OK;
+    struct sf_diag broken;
     for (size_t first = 0, next = 0; first < count && err == SF_OK; first = next) {
         while (next < count && items[next].namespace_id == items[first].namespace_id)
             next++;
         struct namespace_rows rows = {
             .items = &items[first], .count = next - first, .arena = arena};
-        sf_arena_reset(arena);
-        err = sf_catalog_projectors_read(catalog, sum_children, &rows, diag);
-        if (err == SF_OK)
-            err = sf_catalog_projectors_write(catalog, show_aggregate, &rows, diag);
-        if (err == SF_OK && rows.changed)
-            sf_catalog_state_descriptor(catalog, items[first].namespace_id, 0);
-        if (err == SF_OK)
+        err = project_aggregate(catalog, &rows, diag);
+        if (err == SF_OK) {
             (*out_done)++;
+        } else if (sf_catalog_own_fault(err)) {
+            failed = failed == SF_OK ? err : failed;
+            broken = *diag;
+            sf_diag_init(diag);
+            err = SF_OK;
+        }
     }
-    if (err != SF_OK)
+    if (err != SF_OK) {
         sf_catalog_projectors_again(catalog, SF_CATALOG_DUE_AGGREGATE);
+    } else if (failed != SF_OK) {
+        err = failed;
+        *diag = broken;
+    }
     sf_arena_destroy(arena);
     sf_arena_destroy(items_arena);
     return err;

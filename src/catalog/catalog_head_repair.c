@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "catalog/catalog_gate.h"
+#include "catalog/catalog_job.h"
 #include "catalog/catalog_rules.h"
 
 #define STATUS(name) SF_PBE(MANIFEST_HEAD_RECONCILER_STATUS, name)
@@ -31,9 +32,9 @@ struct place {
 
 struct sf_catalog_heads {
     pthread_mutex_t mu;
-    struct sf_map *hints; /* place -> itself; under mu */
-    struct place behind;  /* where the next search for rows goes on; jobs' lane */
-    struct place audited; /* where the next audit goes on; jobs' lane */
+    struct sf_map *hints;   /* place -> itself; under mu */
+    struct place behind[2]; /* where the next search for rows goes on, by status; jobs' lane */
+    struct place audited;   /* where the next audit goes on; jobs' lane */
 };
 
 static char hinted[1]; /* value of every hint */
@@ -349,21 +350,20 @@ static enum sf_err visit(struct sf_catalog *catalog, struct place place, bool wi
     return err;
 }
 
-/* Repairs rows of one status that are known to be behind, in turn. */
+/* Repairs rows of one status that are known to be behind, in turn; *io_from is where they go on. */
 static enum sf_err repair_behind(struct sf_catalog *catalog, const char *status,
-                                 struct sf_diag *diag, uint64_t *io_done, bool *io_more)
+                                 struct place *io_from, struct sf_diag *diag, uint64_t *io_done)
 {
     struct place places[SF_CATALOG_HEAD_CYCLE];
     size_t count = 0;
-    enum sf_err err = next_places(catalog, status, catalog->heads->behind, places,
-                                  SF_CATALOG_HEAD_CYCLE, &count, diag);
+    enum sf_err err =
+        next_places(catalog, status, *io_from, places, SF_CATALOG_HEAD_CYCLE, &count, diag);
     for (size_t i = 0; i < count && !sf_catalog_ending(catalog); i++) {
         (void)visit(catalog, places[i], true);
         (*io_done)++;
     }
-    *io_more = *io_more || count == SF_CATALOG_HEAD_CYCLE;
-    if (count == SF_CATALOG_HEAD_CYCLE)
-        catalog->heads->behind = places[count - 1];
+    if (err == SF_OK)
+        *io_from = count == SF_CATALOG_HEAD_CYCLE ? places[count - 1] : (struct place){0};
     return err;
 }
 
@@ -385,13 +385,11 @@ enum sf_err sf_catalog_heads_run(struct sf_catalog *catalog, struct sf_sched *sc
                                  struct sf_diag *diag, uint64_t *out_done)
 {
     struct place places[SF_CATALOG_HEAD_CYCLE];
-    bool more = false;
+    struct place *behind = catalog->heads->behind;
     (void)sched;
-    enum sf_err err = repair_behind(catalog, "REPAIRING", diag, out_done, &more);
+    enum sf_err err = repair_behind(catalog, "REPAIRING", &behind[0], diag, out_done);
     if (err == SF_OK)
-        err = repair_behind(catalog, "REPAIR_PENDING", diag, out_done, &more);
-    if (!more)
-        catalog->heads->behind = (struct place){0};
+        err = repair_behind(catalog, "REPAIR_PENDING", &behind[1], diag, out_done);
     size_t count = err == SF_OK ? take_hints(catalog->heads, places, SF_CATALOG_HEAD_CYCLE) : 0;
     for (size_t i = 0; i < count; i++) {
         if (visit(catalog, places[i], false) != SF_OK) /* not seen: the hint stays */
@@ -410,13 +408,15 @@ enum sf_err sf_catalog_heads_audit(struct sf_catalog *catalog, struct sf_sched *
     (void)sched;
     enum sf_err err =
         next_places(catalog, NULL, heads->audited, places, SF_CATALOG_HEAD_CYCLE, &count, diag);
-    for (size_t i = 0; i < count; i++) {
+    enum sf_err failed = SF_OK;
+    for (size_t i = 0; i < count && (failed == SF_OK || sf_catalog_own_fault(failed)); i++) {
         enum sf_err one = visit(catalog, places[i], false);
-        if (one != SF_OK)
-            return sf_diag_set(diag, one, "an audit of manifest heads did not come through");
         heads->audited = places[i];
-        (*out_done)++;
+        failed = one == SF_OK ? failed : one;
+        *out_done += one == SF_OK ? 1 : 0;
     }
+    if (failed != SF_OK)
+        return sf_diag_set(diag, failed, "an audit of manifest heads did not come through");
     if (err == SF_OK && count < SF_CATALOG_HEAD_CYCLE)
         heads->audited = (struct place){0};
     return err;

@@ -78,6 +78,14 @@ static const struct sf_catalog_job_kind *kind_at(size_t i)
     return &kinds[i + 1];
 }
 
+bool sf_catalog_own_fault(enum sf_err err)
+{
+    enum sf_err_class class = sf_err_info(err)->cls;
+    if (err == SF_CATALOG_UNAVAILABLE) /* a row that lost a field */
+        return true;
+    return class == SF_CLASS_CORRUPT || class == SF_CLASS_CALLER_FAULT;
+}
+
 /* Jobs wait for commands of their own (sf_catalog_intend), so only two of them may hold a worker at
  * a time: a quick one and a slow one. */
 uint64_t sf_catalog_job_lane(bool slow)

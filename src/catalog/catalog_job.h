@@ -15,10 +15,16 @@ struct sf_catalog_job_kind {
     uint32_t period_ms; /* between the end of a cycle and the next; 0 = by hand only */
     bool slow;          /* a cycle may take many seconds: it holds up other slow ones only */
     /* One bounded cycle on a worker task; *out_done counts what was worked on. Any error: the next
-     * period tries again. */
+     * period tries again. A thing that fails must not keep the cycle, or the next ones, from the
+     * others: sf_catalog_own_fault, or a cursor that moves past it. */
     enum sf_err (*run)(struct sf_catalog *catalog, struct sf_sched *sched, struct sf_diag *diag,
                        uint64_t *out_done);
 };
+
+/* Is `err` about the one thing that was worked on (broken bytes, a refusal) rather than about
+ * store, projection or office? Then the cycle goes on with the others and tells of it at its end.
+ */
+bool sf_catalog_own_fault(enum sf_err err);
 
 /* Lane on which the quick or the slow jobs run. */
 uint64_t sf_catalog_job_lane(bool slow);

@@ -16,7 +16,7 @@
 /* A lineage is dropped once, and its tombstone is final. */
 #define SF_CATALOG_DROP_REVISION 1
 
-/* Looked at in one sweep; what is beyond waits for the next. */
+/* Looked at in one sweep; the next one goes on behind them. */
 #define SF_CATALOG_SWEEP_LOOKED 10000
 /* Released in one sweep when the request says nothing, and in one cycle of the job. */
 #define SF_CATALOG_SWEEP_RELEASES 1000
@@ -129,11 +129,13 @@ struct sf_catalog_swept {
     uint32_t namespaces;  /* names released */
     uint32_t collections; /* names released */
     uint32_t kept;        /* horizon not reached or a condition open */
+    uint32_t failed;      /* broken: neither released nor kept by a condition */
+    struct sf_diag first; /* of the first of them */
 };
 
 /* Releases what may be released, collections first: at most `limit` names, of one namespace unless
- * 0. On a task of the job lanes. Errors: of the projection, or a release's refusal that is none of
- * its conditions. */
+ * 0. On a task of the quick jobs' lane. A lineage that fails by its own fault is counted and the
+ * sweep goes on. Errors: of store, projection or office; the next sweep goes on behind it. */
 enum sf_err sf_catalog_sweep(struct sf_catalog *catalog, struct sf_sched *sched,
                              uint64_t namespace_id, uint32_t limit, struct sf_diag *diag,
                              struct sf_catalog_swept *out_swept);

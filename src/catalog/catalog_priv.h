@@ -213,6 +213,16 @@ extern const struct sf_catalog_mutation sf_catalog_put_schema;
  * The catalog
  * ------------------------------------------------------------------------------------------ */
 
+/* Where a walk over lineages goes on; all zero: from the front. */
+struct sf_catalog_sweep_place {
+    uint64_t only;           /* walks this namespace, 0 = all */
+    bool of_namespaces;      /* collections are through */
+    bool begun;              /* the rest says behind what */
+    int64_t horizon_unix_ms; /* of the last lineage looked at */
+    uint64_t namespace_id;   /* of it */
+    uint64_t collection_id;  /* of it; 0 = the namespace itself */
+};
+
 struct sf_catalog {
     /* immutable after the open */
     struct sf_catalog_deps deps;
@@ -252,6 +262,9 @@ struct sf_catalog {
     _Atomic uint64_t lowest_segment; /* lowest that counts, of the boundary object */
     bool opening;                    /* not serving yet: only sf_catalog_open's thread is here */
     struct sf_catalog_ahead *ahead;  /* objects fetched ahead while opening, else NULL */
+    /* lane of the quick jobs */
+    struct sf_catalog_sweep_place swept[2];     /* sweeps of everything, of one namespace */
+    struct sf_catalog_sweep_place contradicted; /* tombstone repair */
     /* lane of the slow jobs */
     bool checkpoint_known;        /* the next two are */
     int64_t checkpoint_at_ms;     /* when the newest was cut, unix */

@@ -4,10 +4,19 @@
  * rebuild makes everything due. A note gives the row a fresh stamp; a projector clears its column
  * in the transaction that shows its result, and only under the stamp that it took: what was noted
  * meanwhile stays due. A cycle that found nothing asks the projection again only after a change.
+ * A full cycle is followed by one that begins behind it, so that what is noted again and again, or
+ * fails for ever, holds nobody up.
  */
 #include "catalog/catalog_projector.h"
 
+#include "catalog/catalog_job.h"
+
 #include <stdlib.h>
+
+struct wake_key {
+    uint64_t namespace_id;
+    uint64_t collection_id;
+};
 
 struct sf_catalog_projectors {
     _Atomic uint64_t stamps;             /* notes of this process */
@@ -18,12 +27,8 @@ struct sf_catalog_projectors {
     bool asked[SF_CATALOG_DUE_COUNT];    /* the table was asked since the start */
     bool clean[SF_CATALOG_DUE_COUNT];    /* nothing was due at `seen` */
     uint64_t seen[SF_CATALOG_DUE_COUNT]; /* changes at the last take */
-    int64_t retry_at_ms[SF_CATALOG_DUE_COUNT]; /* when deferred work is due again; 0 = none */
-};
-
-struct wake_key {
-    uint64_t namespace_id;
-    uint64_t collection_id;
+    int64_t retry_at_ms[SF_CATALOG_DUE_COUNT];   /* when deferred work is due again; 0 = none */
+    struct wake_key after[SF_CATALOG_DUE_COUNT]; /* where the next take begins; zeros: in front */
 };
 
 struct sf_catalog_projectors *sf_catalog_projectors_new(void)
@@ -336,6 +341,7 @@ static enum sf_err flush_wakes(struct sf_catalog *catalog, struct sf_diag *diag)
 struct take {
     enum sf_catalog_due due;
     int64_t now_ms;
+    struct wake_key after;
     struct sf_arena *arena;
     struct sf_catalog_work *items;
     size_t count;
@@ -346,7 +352,8 @@ static enum sf_err read_due(struct sf_catalog *catalog, struct sf_sql_conn *conn
 {
 #define DUE_ROWS(column)                                                                           \
     "SELECT namespace_id, collection_id, stamp FROM catalog_projector_work WHERE " column " = 1"   \
-    " AND retry_at_unix_ms <= ?1 ORDER BY namespace_id, collection_id LIMIT 64"
+    " AND retry_at_unix_ms <= ?1 AND (namespace_id > ?2 OR (namespace_id = ?2"                     \
+    " AND collection_id > ?3)) ORDER BY namespace_id, collection_id LIMIT 64"
     static const char *const queries[SF_CATALOG_DUE_COUNT] = {
         DUE_ROWS("stats_due"), DUE_ROWS("index_due"), DUE_ROWS("aggregate_due"),
         DUE_ROWS("statistics_due"), DUE_ROWS("windows_due")};
@@ -361,6 +368,8 @@ static enum sf_err read_due(struct sf_catalog *catalog, struct sf_sql_conn *conn
     if (err != SF_OK)
         return err;
     sf_sql_bind_i64(stmt, 1, take->now_ms);
+    sf_sql_bind_u64(stmt, 2, take->after.namespace_id);
+    sf_sql_bind_u64(stmt, 3, take->after.collection_id);
     bool row = true;
     while (row && err == SF_OK) {
         err = sf_sql_step(stmt, diag, &row);
@@ -371,6 +380,25 @@ static enum sf_err read_due(struct sf_catalog *catalog, struct sf_sql_conn *conn
     }
     sf_sql_finish(stmt);
     return err;
+}
+
+/* Notes how far a take came. */
+static void took(struct sf_catalog_projectors *projectors, const struct take *take,
+                 uint64_t changes)
+{
+    bool full = take->count == SF_CATALOG_PROJECTOR_BATCH;
+    bool whole = take->after.namespace_id == 0; /* nothing lies in front of it */
+    struct wake_key *after = &projectors->after[take->due];
+    pthread_mutex_lock(&projectors->mu);
+    projectors->asked[take->due] = projectors->asked[take->due] || !full;
+    projectors->clean[take->due] = whole && !full;
+    projectors->seen[take->due] = changes;
+    *after = (struct wake_key){0};
+    if (full) {
+        const struct sf_catalog_work *last = &take->items[take->count - 1];
+        *after = (struct wake_key){last->namespace_id, last->collection_id};
+    }
+    pthread_mutex_unlock(&projectors->mu);
 }
 
 /* Is there anything to ask for? *out_now is the time up to which deferred work is due. */
@@ -403,14 +431,13 @@ enum sf_err sf_catalog_projectors_take(struct sf_catalog *catalog, enum sf_catal
     uint64_t changes = atomic_load(&projectors->changes);
     if (err != SF_OK || !worth_asking(catalog, due, changes, &take.now_ms))
         return err;
+    pthread_mutex_lock(&projectors->mu);
+    take.after = projectors->after[due];
+    pthread_mutex_unlock(&projectors->mu);
     err = sf_catalog_projectors_read(catalog, read_due, &take, diag);
     if (err != SF_OK)
         return err;
-    pthread_mutex_lock(&projectors->mu);
-    projectors->asked[due] = true;
-    projectors->clean[due] = take.count < SF_CATALOG_PROJECTOR_BATCH;
-    projectors->seen[due] = changes;
-    pthread_mutex_unlock(&projectors->mu);
+    took(projectors, &take, changes);
     *out_items = take.items;
     *out_count = take.count;
     return SF_OK;
@@ -506,14 +533,28 @@ enum sf_err sf_catalog_projectors_cycle(struct sf_catalog *catalog, enum sf_cata
     struct sf_catalog_work *items = NULL;
     size_t count = 0;
     enum sf_err err = sf_catalog_projectors_take(catalog, due, items_arena, diag, &items, &count);
+    enum sf_err first = SF_OK;
+    struct sf_diag broken;
     for (size_t i = 0; i < count && err == SF_OK && !sf_catalog_ending(catalog); i++) {
         sf_arena_reset(arena);
         err = each(catalog, &items[i], arena, diag);
-        if (err == SF_OK)
+        if (err == SF_OK) {
             (*out_done)++;
+        } else if (sf_catalog_own_fault(err)) {
+            if (first == SF_OK) {
+                first = err;
+                broken = *diag;
+            }
+            sf_diag_init(diag);
+            err = sf_catalog_projectors_defer(catalog, &items[i], diag);
+        }
     }
-    if (err != SF_OK)
+    if (err != SF_OK) {
         sf_catalog_projectors_again(catalog, due);
+    } else if (first != SF_OK) {
+        err = first;
+        *diag = broken;
+    }
     sf_arena_destroy(arena);
     sf_arena_destroy(items_arena);
     return err;

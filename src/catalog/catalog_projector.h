@@ -96,7 +96,8 @@ enum sf_err sf_catalog_projectors_refused(struct sf_catalog *catalog,
                                           const struct sf_catalog_work *work, const char *job,
                                           struct sf_diag *diag);
 
-/* One cycle: takes what is due and runs `each` on it. What fails stays due and ends the cycle. */
+/* One cycle: takes what is due and runs `each` on it. What fails stays due: for a fault of its own
+ * it is deferred and the others go on, anything else ends the cycle. Returns the first failure. */
 typedef enum sf_err (*sf_catalog_each_fn)(struct sf_catalog *catalog,
                                           const struct sf_catalog_work *work,
                                           struct sf_arena *arena, struct sf_diag *diag);

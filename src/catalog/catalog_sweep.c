@@ -3,8 +3,9 @@
  * in the order of their horizons and by an index, judges each in the snapshot that found it, and
  * submits the release intents of those that nothing keeps, collections before namespaces, so that a
  * namespace may go in the same sweep as its last collection. It looks at a bounded number; the next
- * one begins anew. Without a tombstone that is due it reads two index ranges and asks the store for
- * nothing.
+ * one goes on behind them, or behind what failed, so that nothing hides what comes after it: names
+ * that a condition keeps for long, or one that is broken. Without a tombstone that is due it reads
+ * two index ranges and asks the store for nothing.
  */
 #include "catalog/catalog_job.h"
 #include "catalog/catalog_lifecycle.h"
@@ -15,13 +16,6 @@
 
 #define SWEEP_PAGE 100
 
-/* Where a walk is: behind this lineage. */
-struct cursor {
-    int64_t horizon_unix_ms;
-    uint64_t namespace_id;
-    uint64_t collection_id; /* 0 = namespaces are walked */
-};
-
 struct sweep {
     struct sf_catalog *catalog;
     struct sf_sched *sched;
@@ -31,8 +25,7 @@ struct sweep {
     uint32_t limit;         /* names */
     uint32_t looked;        /* lineages judged */
     int64_t now_unix_ms;
-    bool of_collections; /* what is walked */
-    struct cursor at;
+    struct sf_catalog_sweep_place at;
     struct sf_catalog_swept *out;
 };
 
@@ -41,16 +34,17 @@ struct due {
     SF_PB(NamespaceRow) * ns;
     SF_PB(CollectionRow) * collection; /* NULL = the namespace itself */
     bool blocked;
+    bool failed; /* broken rows */
 };
 
 /* Reads the ids of one page behind the cursor; *out_count below SWEEP_PAGE ends the walk. */
-static enum sf_err read_page(struct sweep *s, struct sf_sql_conn *conn, struct cursor *out,
-                             size_t *out_count)
+static enum sf_err read_page(struct sweep *s, struct sf_sql_conn *conn,
+                             struct sf_catalog_sweep_place *out, size_t *out_count)
 {
     struct sf_sql_stmt *stmt;
     bool row = false;
     const char *sql =
-        s->of_collections
+        !s->at.of_namespaces
             ? "SELECT gc_after_unix_ms, namespace_id, collection_id FROM collections"
               " WHERE gc_after_unix_ms <= ?1 AND (gc_after_unix_ms > ?2 OR (gc_after_unix_ms = ?2"
               " AND (namespace_id > ?3 OR (namespace_id = ?3 AND collection_id > ?4))))"
@@ -66,35 +60,37 @@ static enum sf_err read_page(struct sweep *s, struct sf_sql_conn *conn, struct c
     if (err != SF_OK)
         return err;
     sf_sql_bind_i64(stmt, 1, s->now_unix_ms);
-    sf_sql_bind_i64(stmt, 2, s->at.horizon_unix_ms);
+    sf_sql_bind_i64(stmt, 2, s->at.begun ? s->at.horizon_unix_ms : INT64_MIN);
     sf_sql_bind_u64(stmt, 3, s->at.namespace_id);
     int next = 4;
-    if (s->of_collections)
+    if (!s->at.of_namespaces)
         sf_sql_bind_u64(stmt, next++, s->at.collection_id);
     sf_sql_bind_i64(stmt, next++, s->namespace_id == 0 ? 0 : 1);
     sf_sql_bind_u64(stmt, next++, s->namespace_id);
     sf_sql_bind_i64(stmt, next, SWEEP_PAGE);
     while (err == SF_OK && (err = sf_sql_step(stmt, s->diag, &row)) == SF_OK && row) {
-        struct cursor *found = &out[(*out_count)++];
+        struct sf_catalog_sweep_place *found = &out[(*out_count)++];
+        *found = s->at;
+        found->begun = true;
         found->horizon_unix_ms = sf_sql_col_i64(stmt, 0);
         found->namespace_id = sf_sql_col_u64(stmt, 1);
-        found->collection_id = s->of_collections ? sf_sql_col_u64(stmt, 2) : 0;
+        found->collection_id = !s->at.of_namespaces ? sf_sql_col_u64(stmt, 2) : 0;
     }
     return err;
 }
 
 /* Reads and judges one lineage of the page. */
-static enum sf_err judge(struct sweep *s, struct sf_sql_conn *conn, const struct cursor *at,
-                         struct due *out)
+static enum sf_err judge(struct sweep *s, struct sf_sql_conn *conn,
+                         const struct sf_catalog_sweep_place *at, struct due *out)
 {
     size_t index = 0;
     const char *blocked_by = NULL;
     *out = (struct due){.blocked = true};
     enum sf_err err = sf_catalog_sql_namespace(conn, at->namespace_id, s->arena, s->diag, &out->ns);
-    if (err == SF_OK && s->of_collections)
+    if (err == SF_OK && !s->at.of_namespaces)
         err = sf_catalog_sql_collection(conn, at->namespace_id, at->collection_id, s->arena,
                                         s->diag, &out->collection);
-    if (err != SF_OK || out->ns == NULL || (s->of_collections && out->collection == NULL))
+    if (err != SF_OK || out->ns == NULL || (!s->at.of_namespaces && out->collection == NULL))
         return err;
     const struct sf_catalog_reservation reservation = {.catalog = s->catalog,
                                                        .conn = conn,
@@ -105,6 +101,14 @@ static enum sf_err judge(struct sweep *s, struct sf_sql_conn *conn, const struct
     err = sf_catalog_release_blocked(&reservation, s->diag, &index, &blocked_by);
     out->blocked = blocked_by != NULL;
     return err;
+}
+
+/* Counts a lineage that is broken and takes the failure out of the way. */
+static void set_aside(struct sweep *s)
+{
+    if (s->out->failed++ == 0)
+        s->out->first = *s->diag;
+    sf_diag_init(s->diag);
 }
 
 /* Submits the release of one lineage; a condition that closed meanwhile keeps it. */
@@ -137,6 +141,10 @@ static enum sf_err release(struct sweep *s, const struct due *due)
         s->out->kept++;
         return SF_OK;
     }
+    if (sf_catalog_own_fault(err)) {
+        set_aside(s);
+        return SF_OK;
+    }
     if (err == SF_OK && due->collection != NULL)
         s->out->collections++;
     else if (err == SF_OK)
@@ -153,7 +161,7 @@ static bool full(const struct sweep *s)
 /* One page: found and judged in one snapshot, then released one by one. */
 static enum sf_err sweep_page(struct sweep *s, bool *out_more)
 {
-    struct cursor page[SWEEP_PAGE] = {0};
+    struct sf_catalog_sweep_place page[SWEEP_PAGE] = {0};
     struct due due[SWEEP_PAGE];
     size_t count = 0;
     size_t judged = 0;
@@ -164,15 +172,21 @@ static enum sf_err sweep_page(struct sweep *s, bool *out_more)
         err = sf_catalog_sql_look(s->catalog, conn, s->diag);
     if (err == SF_OK)
         err = read_page(s, conn, page, &count);
-    for (; judged < count && err == SF_OK; judged++)
+    for (; judged < count && err == SF_OK; judged++) {
         err = judge(s, conn, &page[judged], &due[judged]);
+        due[judged].failed = sf_catalog_own_fault(err);
+        if (due[judged].failed) {
+            set_aside(s);
+            err = SF_OK;
+        }
+    }
     sf_sql_rollback(conn);
     sf_sql_release(conn);
     for (size_t i = 0; i < count && err == SF_OK && !full(s); i++) {
         s->looked++;
         s->at = page[i];
         if (due[i].blocked)
-            s->out->kept++;
+            s->out->kept += due[i].failed ? 0 : 1;
         else
             err = release(s, &due[i]);
     }
@@ -200,6 +214,23 @@ static enum sf_err count_waiting(struct sweep *s, const char *sql)
     return err;
 }
 
+/* From s->at on, which ends in front again unless something is left to look at. */
+static enum sf_err walk(struct sweep *s)
+{
+    enum sf_err err = SF_OK;
+    bool more = true;
+    while (err == SF_OK && !full(s)) {
+        err = sweep_page(s, &more);
+        if (err == SF_OK && !more && s->at.of_namespaces)
+            break;
+        if (err == SF_OK && !more)
+            s->at = (struct sf_catalog_sweep_place){.only = s->at.only, .of_namespaces = true};
+    }
+    if (err == SF_OK && s->looked < SF_CATALOG_SWEEP_LOOKED)
+        s->at = (struct sf_catalog_sweep_place){.only = s->at.only};
+    return err;
+}
+
 enum sf_err sf_catalog_sweep(struct sf_catalog *catalog, struct sf_sched *sched,
                              uint64_t namespace_id, uint32_t limit, struct sf_diag *diag,
                              struct sf_catalog_swept *out_swept)
@@ -212,15 +243,12 @@ enum sf_err sf_catalog_sweep(struct sf_catalog *catalog, struct sf_sched *sched,
                       .limit = limit,
                       .now_unix_ms = sf_clock_unix_ms(catalog->deps.clock),
                       .out = out_swept};
-    enum sf_err err = SF_OK;
+    struct sf_catalog_sweep_place *place = &catalog->swept[namespace_id == 0 ? 0 : 1];
     *out_swept = (struct sf_catalog_swept){0};
-    for (int walk = 0; walk < 2 && err == SF_OK; walk++) {
-        bool more = true;
-        s.of_collections = walk == 0;
-        s.at = (struct cursor){.horizon_unix_ms = INT64_MIN};
-        while (err == SF_OK && more && !full(&s))
-            err = sweep_page(&s, &more);
-    }
+    s.at = place->only == namespace_id ? *place
+                                       : (struct sf_catalog_sweep_place){.only = namespace_id};
+    enum sf_err err = walk(&s);
+    *place = s.at;
     if (err == SF_OK)
         err = count_waiting(&s, "SELECT COUNT(*) FROM collections WHERE gc_after_unix_ms > ?1"
                                 " AND (?2 = 0 OR namespace_id = ?3)");
@@ -242,6 +270,10 @@ enum sf_err sf_catalog_sweep_job(struct sf_catalog *catalog, struct sf_sched *sc
     struct sf_catalog_swept swept;
     enum sf_err err = sf_catalog_sweep(catalog, sched, 0, SF_CATALOG_SWEEP_RELEASES, diag, &swept);
     *out_done = swept.collections + swept.namespaces;
+    if (err == SF_OK && swept.failed != 0) {
+        *diag = swept.first;
+        err = swept.first.err;
+    }
     return err;
 }
 
@@ -302,6 +334,8 @@ static void run_sweep(struct sf_task *task)
     response.released_namespace_names = swept.namespaces;
     response.released_collection_names = swept.collections;
     response.kept = swept.kept;
+    response.failed = swept.failed;
+    response.first_failure = swept.first.message;
     if (err == SF_OK)
         sf_call_respond(asked->call, &response.base);
     end(asked, err);

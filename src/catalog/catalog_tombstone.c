@@ -9,6 +9,7 @@
  *
  *   none -> tombstone stands -> released
  */
+#include "catalog/catalog_job.h"
 #include "catalog/catalog_lifecycle.h"
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_retention.h"
@@ -216,10 +217,11 @@ enum sf_err sf_catalog_tombstone_restore(struct sf_catalog *catalog,
     return err;
 }
 
-/* Collections whose row does not say what their tombstone says; up to `capacity`. */
+/* Collections whose row does not say what their tombstone says, behind the last cycle's; up to
+ * REPAIR_BATCH. */
 static enum sf_err find_contradictions(struct sf_catalog *catalog, struct sf_sched *sched,
-                                       SF_PB(CollectionRef) * out_refs, size_t capacity,
-                                       struct sf_diag *diag, size_t *out_count)
+                                       SF_PB(CollectionRef) * out_refs, struct sf_diag *diag,
+                                       size_t *out_count)
 {
     struct sf_sql_stmt *stmt;
     bool row = false;
@@ -228,13 +230,19 @@ static enum sf_err find_contradictions(struct sf_catalog *catalog, struct sf_sch
         sf_sql_prepare(conn,
                        "SELECT t.namespace_id, t.collection_id FROM collection_tombstones t"
                        " LEFT JOIN collections c ON c.namespace_id = t.namespace_id"
-                       " AND c.collection_id = t.collection_id WHERE c.lifecycle_state IS NULL"
+                       " AND c.collection_id = t.collection_id WHERE (c.lifecycle_state IS NULL"
                        " OR c.lifecycle_state <> 'TOMBSTONED' OR c.drop_revision IS NULL"
-                       " OR c.dropped_at_unix_ms IS NULL OR c.gc_after_unix_ms IS NULL LIMIT ?1",
+                       " OR c.dropped_at_unix_ms IS NULL OR c.gc_after_unix_ms IS NULL)"
+                       " AND (t.namespace_id > ?1 OR (t.namespace_id = ?1"
+                       " AND t.collection_id > ?2)) ORDER BY t.namespace_id, t.collection_id"
+                       " LIMIT ?3",
                        diag, &stmt);
     *out_count = 0;
-    if (err == SF_OK)
-        sf_sql_bind_i64(stmt, 1, (int64_t)capacity);
+    if (err == SF_OK) {
+        sf_sql_bind_u64(stmt, 1, catalog->contradicted.namespace_id);
+        sf_sql_bind_u64(stmt, 2, catalog->contradicted.collection_id);
+        sf_sql_bind_i64(stmt, 3, REPAIR_BATCH);
+    }
     while (err == SF_OK && (err = sf_sql_step(stmt, diag, &row)) == SF_OK && row) {
         SF_PB(CollectionRef) *ref = &out_refs[(*out_count)++];
         searchfabric__v1__collection_ref__init(ref);
@@ -269,10 +277,31 @@ enum sf_err sf_catalog_tombstone_repair(struct sf_catalog *catalog, struct sf_sc
                                         struct sf_diag *diag, uint64_t *out_done)
 {
     SF_PB(CollectionRef) *refs = sf_calloc(REPAIR_BATCH, sizeof(*refs));
+    struct sf_catalog_sweep_place *place = &catalog->contradicted;
+    enum sf_err first = SF_OK;
+    struct sf_diag broken;
     size_t count = 0;
-    enum sf_err err = find_contradictions(catalog, sched, refs, REPAIR_BATCH, diag, &count);
-    for (size_t i = 0; i < count && err == SF_OK; i++)
+    enum sf_err err = find_contradictions(catalog, sched, refs, diag, &count);
+    if (err == SF_OK && count < REPAIR_BATCH)
+        *place = (struct sf_catalog_sweep_place){0};
+    for (size_t i = 0; i < count && err == SF_OK && !sf_catalog_ending(catalog); i++) {
+        if (count == REPAIR_BATCH) {
+            place->namespace_id = refs[i].namespace_id;
+            place->collection_id = refs[i].collection_id;
+        }
         err = repair_one(catalog, &refs[i], diag, out_done);
+        if (!sf_catalog_own_fault(err))
+            continue;
+        if (first == SF_OK)
+            broken = *diag;
+        first = first == SF_OK ? err : first;
+        sf_diag_init(diag);
+        err = SF_OK;
+    }
+    if (err == SF_OK && first != SF_OK) {
+        err = first;
+        *diag = broken;
+    }
     free(refs);
     return err;
 }

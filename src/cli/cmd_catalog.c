@@ -96,6 +96,8 @@ static int release_sweep(struct sf_cli *cli, const struct catalog_args *args)
         printf("released: %" PRIu32 " namespace names, %" PRIu32 " collection names; kept: %" PRIu32
                "\n",
                swept->released_namespace_names, swept->released_collection_names, swept->kept);
+    if (!cli->json && swept->failed != 0)
+        printf("broken, not released: %" PRIu32 " (%s)\n", swept->failed, swept->first_failure);
     return SF_CLI_OK;
 }
 
