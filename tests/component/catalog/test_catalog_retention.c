@@ -336,7 +336,11 @@ static void test_job_idles(void **state)
     const SF_PB(RunCatalogJobResponse) *response = world_call(w, "RunCatalogJob", &request);
     assert_non_null(response);
     assert_true(response->done > 3);
-    assert_non_null(world_call(w, "RunCatalogJob", &request));
+    for (int rounds = 0; response->done != 0; rounds++) { /* until one finds nothing to do */
+        assert_true(rounds < 5);
+        response = world_call(w, "RunCatalogJob", &request);
+        assert_non_null(response);
+    }
     uint64_t gets = atomic_load(&w->wire.gets), lists = atomic_load(&w->wire.lists);
     assert_non_null(world_call(w, "RunCatalogJob", &request));
     assert_true(gets == atomic_load(&w->wire.gets) && lists == atomic_load(&w->wire.lists));
