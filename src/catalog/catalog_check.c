@@ -1,8 +1,9 @@
 /*
  * Model: the check goes both ways, in pages. Rows to objects: what the object of a row's revision,
  * version, name or identity says is what the row must say. Objects to rows: a committed record, an
- * allocator object without a row; a versioned control object that no row shows and no APPLIED
- * record names is an orphan and harmless. Last, the chain must be dense from the boundary on.
+ * allocator object without a row; a versioned control object that no APPLIED record names is an
+ * orphan and harmless; a namespace or collection whose record has its row, which is not tombstoned
+ * and has no row of its own lost it. Last, the chain must be dense from the boundary on.
  *
  * A repair holds the gates of the thing, reads the row again and leaves it alone when it moved
  * since it was judged; it writes under the owner's epoch. What only an object could tell is never
@@ -31,6 +32,7 @@ struct check {
     uint64_t namespace_id; /* 0 = all */
     bool repair;
     size_t max;
+    uint64_t judged[2]; /* namespace and collection whose missing row was judged last */
     SF_PB(CheckCatalogResponse) response;
 };
 
@@ -580,6 +582,85 @@ static enum sf_err check_allocator(struct check *c, struct sf_view key)
     return err == SF_OK && row == NULL ? differs(c, table, NULL, &wanted.base, key, false) : err;
 }
 
+/* Only what is tombstoned can have been released, and a release takes the rows. */
+static enum sf_err is_tombstoned(struct check *c, uint64_t namespace_id, uint64_t collection_id,
+                                 bool *out_tombstoned)
+{
+    struct sf_buf prefix = {0}, after = {0};
+    enum sf_err err = SF_OK;
+    size_t count = SF_LIMIT_LIST_PAGE_ENTRIES;
+    *out_tombstoned = false;
+    if (collection_id != 0)
+        sf_catalog_key_tombstone(&prefix, namespace_id, collection_id, 0);
+    else
+        sf_catalog_key_namespace(&prefix, namespace_id, 0);
+    prefix.len -= strlen("0.json");
+    sf_buf_append(&prefix, "", 1);
+    while (err == SF_OK && count == SF_LIMIT_LIST_PAGE_ENTRIES && !*out_tombstoned) {
+        struct sf_list_entry *entries = NULL;
+        err = sf_catalog_list(c->catalog, c->sched, (const char *)prefix.data, &after, c->one,
+                              c->diag, &entries, &count);
+        for (size_t i = 0; i < count && err == SF_OK && !*out_tombstoned; i++) {
+            ProtobufCMessage *object = NULL;
+            struct sf_buf key = {0};
+            bool broken;
+            sf_buf_append(&key, entries[i].key.ptr, entries[i].key.len);
+            if (collection_id == 0)
+                err =
+                    read_object(c, &key, &searchfabric__v1__namespace_descriptor_object__descriptor,
+                                &object, &broken);
+            *out_tombstoned =
+                collection_id != 0 ||
+                (object != NULL &&
+                 ((const SF_PB(NamespaceDescriptorObject) *)object)->lifecycle_state ==
+                     SF_PBE(NAMESPACE_LIFECYCLE_STATE, TOMBSTONED));
+            sf_buf_fini(&key);
+        }
+    }
+    sf_buf_fini(&prefix);
+    sf_buf_fini(&after);
+    return err;
+}
+
+/* Does the thing of a committed descriptor have its row? A record's row and the thing's are written
+ * together, so one without the other is a loss; only the first object of a thing is judged. */
+static enum sf_err check_shown(struct check *c, struct sf_view key, const char *identity,
+                               uint64_t namespace_id, uint64_t collection_id)
+{
+    SF_PB(CommandOutcomeObject) *record = NULL;
+    SF_PB(NamespaceRow) *ns = NULL;
+    SF_PB(CollectionRow) *collection = NULL;
+    bool tombstoned = false;
+    if (c->judged[0] == namespace_id && c->judged[1] == collection_id)
+        return SF_OK;
+    struct sf_sql_conn *conn = sf_sql_acquire(c->catalog->deps.sql, c->sched, SF_SQL_READ);
+    enum sf_err err = sf_sql_begin(conn, c->diag);
+    if (err == SF_OK)
+        err = sf_catalog_sql_replay(conn, identity, c->one, c->diag, &record);
+    if (err == SF_OK && collection_id == 0)
+        err = sf_catalog_sql_namespace(conn, namespace_id, c->one, c->diag, &ns);
+    else if (err == SF_OK)
+        err = sf_catalog_sql_collection(conn, namespace_id, collection_id, c->one, c->diag,
+                                        &collection);
+    sf_sql_rollback(conn);
+    sf_sql_release(conn);
+    if (err != SF_OK || record == NULL || ns != NULL || collection != NULL)
+        return err;
+    c->judged[0] = namespace_id;
+    c->judged[1] = collection_id;
+    err = is_tombstoned(c, namespace_id, collection_id, &tombstoned);
+    if (err == SF_OK && !tombstoned)
+        add_finding(c,
+                    &(struct finding){.kind = "row_lost",
+                                      .subject = collection_id == 0 ? "namespaces" : "collections",
+                                      .key = key,
+                                      .explanation = "the object is committed, the projection "
+                                                     "shows its record and has no row of it",
+                                      .repair = "",
+                                      .problem = true});
+    return err;
+}
+
 /* A versioned control object: is it named by an APPLIED record? */
 static enum sf_err check_control(struct check *c, struct sf_view key)
 {
@@ -621,6 +702,17 @@ static enum sf_err check_control(struct check *c, struct sf_view key)
     const SF_PB(CommandOutcomeObject) *outcome = (const SF_PB(CommandOutcomeObject) *)record;
     for (size_t i = 0; outcome != NULL && i < outcome->n_control_objects; i++)
         named = named || sf_view_equal(sf_view_str(outcome->control_objects[i]->key), key);
+    if (err == SF_OK && named &&
+        outcome->terminal_state == SF_PBE(COMMAND_TERMINAL_STATE, APPLIED)) {
+        if (desc == &searchfabric__v1__namespace_descriptor_object__descriptor)
+            return check_shown(c, key, identity,
+                               ((const SF_PB(NamespaceDescriptorObject) *)object)->namespace_id, 0);
+        if (desc == &searchfabric__v1__collection_descriptor_object__descriptor) {
+            const SF_PB(CollectionRef) *ref =
+                ((const SF_PB(CollectionDescriptorObject) *)object)->collection;
+            return check_shown(c, key, identity, ref->namespace_id, ref->collection_id);
+        }
+    }
     if (err == SF_OK && object != NULL && !broken_record && !named)
         add_finding(
             c, &(struct finding){.kind = "orphan_object",

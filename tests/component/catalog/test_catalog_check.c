@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "catalog/catalog_check.h"
-#include "component/catalog/catalog_world.h"
+#include "component/catalog/lineage_world.h"
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
 static int setup(void **state)
@@ -93,6 +93,33 @@ static void test_rows(void **state)
     assert_true(done->problems == done->repaired);
     assert_true(check(w, true)->problems == 0);
     assert_string_equal(world_dump(w), dump);
+}
+
+/* The rows of records stand, those of the things are gone; a released thing has none either. */
+static void test_lost_rows(void **state)
+{
+    struct world *w = *state;
+    uint64_t id;
+    uint64_t ns = make(w, &id);
+    uint64_t closed = world_namespace(w, "n9", "closed");
+    uint64_t dropped = world_collection(w, "c9", ns, "dropped");
+    assert_int_equal(lineage_drop(w, "d9", ns, dropped, NULL), DROPPED);
+    assert_non_null(lineage_transition(w, closed, NS_STATE(TOMBSTONED), 1));
+    sf_clock_manual_advance(&w->clock, GC_DELAY_MS);
+    const SF_PB(RunReleaseSweepResponse) *swept = lineage_sweep(w);
+    assert_int_equal(swept->released_collection_names, 1);
+    assert_int_equal(swept->released_namespace_names, 1);
+    assert_true(check(w, false)->problems == 0);
+    execute(w, "DELETE FROM namespaces;");
+    const SF_PB(CheckCatalogResponse) *found = check(w, false);
+    assert_int_equal(findings(found, "row_lost"), 1);
+    assert_true(found->problems == 1);
+    execute(w, "DELETE FROM collections; DELETE FROM schema_generations;");
+    found = check(w, true);
+    assert_int_equal(findings(found, "row_lost"), 2); /* nothing of them is guessed */
+    assert_true(found->repaired == 0);
+    world_rebuild(w);
+    assert_true(check(w, false)->problems == 0);
 }
 
 static void test_pointers(void **state)
@@ -224,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_clean, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lost_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pointers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_objects, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limit, setup, teardown),

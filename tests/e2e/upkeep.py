@@ -1,0 +1,201 @@
+"""Looking after the catalog with sfctl: checkpoints, fsck, replays, retention, projection, heads, statistics."""
+import contextlib
+import json
+import re
+import sqlite3
+
+from catalog_calls import caught_up, get_collection, get_namespace, list_collections, run_job
+from harness import DURABLE, VISIBLE, Api, Stream, batch, fresh, row, run, server, sf, sfctl
+
+SERVER = server()
+SERVER.start()
+
+
+def done(*words, code=0):
+    out = SERVER.sfctl(*words)
+    assert out.returncode == code, (words, out)
+    return out.stdout.decode()
+
+
+def json_of(*words, code=0):
+    return json.loads(done("--json", *words, code=code))
+
+
+def fails(code, *words):
+    out = SERVER.sfctl(*words)
+    assert out.returncode == code and not out.stdout and out.stderr.startswith(b"sfctl: "), (words, out)
+    return out.stderr.decode()
+
+
+def collection(rows=0):
+    """A READY collection with visible rows: (NS/NAME, reference)."""
+    a = Api(SERVER)
+    ns = a.namespace()
+    ref = a.ready_collection(ns.namespace_id, "books", policy=sf.DOC_ID_GENERATION_POLICY_CALLER_REQUIRED)
+    a.signal(ref, 1, "t1")
+    if rows:
+        stream = Stream(a)
+        for at in range(rows):
+            assert not stream.put(batch(ref, row(at, b"{}"), durability=DURABLE, visibility=VISIBLE)).HasField("error")
+        stream.close()
+    return f"{ns.namespace_name}/books", ref
+
+
+@contextlib.contextmanager
+def projection():
+    connection = sqlite3.connect(SERVER.data / "projection.sqlite", timeout=10)
+    try:
+        with connection:
+            yield connection
+    finally:
+        connection.close()
+
+
+def test_checkpoint():
+    collection()
+    first = json_of("checkpoint", "create")["manifest"]
+    collection()
+    out = done("checkpoint", "create")
+    assert re.search(r"^cut in \d+ ms$", out, re.M) and out.splitlines()[0].split()[0] == "EPOCH", out
+    listed = [json.loads(line) for line in done("--json", "checkpoint", "list").splitlines()]
+    epochs = [int(one["checkpoint_epoch"]) for one in listed]
+    assert epochs == sorted(epochs, reverse=True) and epochs[1] == int(first["checkpoint_epoch"]), listed
+    assert all(one["complete"] for one in listed)
+    rows = [sum(int(shard["row_count"]) for shard in one["manifest"]["checkpoint_shards"]) for one in listed]
+    assert rows[0] > rows[1], rows
+    assert [line.split()[0] for line in done("checkpoint", "list").splitlines()[1:]] == [str(one) for one in epochs]
+    assert done("checkpoint", "verify").startswith(f"checkpoint {epochs[0]}: complete, {rows[0]} rows")
+    verified = json_of("checkpoint", "verify", str(epochs[1]))
+    assert verified["complete"] and int(verified["row_count"]) == rows[1]
+    assert "SF_RESOURCE_NOT_FOUND" in fails(1, "checkpoint", "verify", "999")
+    for words in (["checkpoint"], ["checkpoint", "cut"], ["checkpoint", "verify", "x"], ["checkpoint", "list", "1"]):
+        fails(2, *words)
+
+
+def test_fsck():
+    path, ref = collection()
+    a = Api(SERVER)
+    before = get_collection(caught_up(a), collection=ref)
+    assert json_of("fsck", "--dry-run").get("problems", "0") == "0"
+    with projection() as connection:
+        connection.execute("UPDATE collections SET options_json = '{\"entries\":{\"planted\":\"yes\"}}' WHERE collection_id = ?",
+                           (ref.collection_id - (1 << 63),))
+    run_job(a, "forget-facts")
+    assert get_collection(a, collection=ref).options.entries == {"planted": "yes"}
+    for _ in range(2):  # a dry run says so and changes nothing
+        found = json_of("fsck", "--dry-run", code=4)
+        assert found["problems"] == "1" and found.get("repaired", "0") == "0", found
+        finding, = found["findings"]
+        assert finding["kind"] == "row_differs" and finding["subject"] == "collections" and finding["repair"], finding
+        assert str(ref.collection_id) in finding["key"] and finding["explanation"]
+        assert get_collection(a, collection=ref).options.entries == {"planted": "yes"}
+    text = done("fsck", "--dry-run", "--namespace", path.split("/")[0], code=4)
+    assert text.startswith("PROBLEM row_differs collections catalog/") and " 1 problems, 0 repaired" in text, text
+    repaired = json_of("fsck")
+    assert repaired["problems"] == repaired["repaired"] == "1", repaired
+    assert get_collection(a, collection=ref) == before
+    assert " 0 problems, 0 repaired" in done("fsck")
+    fails(2, "fsck", "word")
+
+
+def test_fsck_lost_row():
+    """A row that no object can give back whole is told; a rebuild makes it again."""
+    path, ref = collection()
+    name = path.split("/")[0]
+    a = Api(SERVER)
+    before = get_namespace(caught_up(a), namespace_id=ref.namespace_id)
+    with projection() as connection:
+        connection.execute("DELETE FROM namespaces WHERE namespace_name = ?", (name,))
+    run_job(a, "forget-facts")
+    found = json_of("fsck", code=4)
+    finding, = found["findings"]
+    assert finding["kind"] == "row_lost" and str(ref.namespace_id) in finding["key"] and not finding.get("repaired"), found
+    assert SERVER.stop() == 0
+    assert sfctl("projection", "rebuild", str(SERVER.data)).returncode == 0
+    SERVER.start()
+    assert get_namespace(caught_up(Api(SERVER)), namespace_id=ref.namespace_id) == before
+    assert json_of("fsck", "--dry-run").get("problems", "0") == "0"
+
+
+def test_replay():
+    path, _ = collection()
+    name = path.split("/")[0]
+    ns = str(get_namespace(Api(SERVER), namespace_name=name).namespace_id)
+    key = fresh()
+    made = json_of("--key", key, "collection", "create", f"{name}/keyed")
+    words = ["--key", key, "replay", "show", "--kind", "PUT_COLLECTION_METADATA", "--scope", f"{ns}/keyed"]
+    shown = json_of(*words)
+    assert shown["found"] and shown["verdict"] == "original answer" and shown["outcome"]["idempotency_key"] == key, shown
+    assert shown["row_present"] and shown["transport_pointer_present"] and not shown.get("business_pointer_present")
+    assert json.loads(shown["success_json"])["descriptor"]["collection"]["namespace_id"] == ns and made
+    same = json_of("replay", "show", "--command", shown["command_identity"])
+    assert same == shown
+    text = done(*words)
+    assert shown["command_identity"] in text and "original answer" in text
+    fresh_key = json_of("--key", fresh(), *words[2:])
+    assert not fresh_key.get("found") and fresh_key["verdict"] == "nothing: the key is new"
+    for bad in (["replay"], ["replay", "show"], ["replay", "show", "--kind", "PUT_COLLECTION_METADATA"]):
+        fails(2, *bad)
+    fails(1, "replay", "show", "--command", "abc")
+
+
+def test_gc():
+    collection()
+    keys = Api(SERVER).keys("catalog")
+    assert re.match(r"^0 records, 0 control objects, 0 segments would go; lowest segment 1$", done("gc", "--dry-run"))
+    assert json_of("gc", "--dry-run")["boundary_segment_epoch"] == "1"
+    assert Api(SERVER).keys("catalog") == keys  # everything is younger than the retention
+    fails(2, "gc", "word")
+
+
+def authoritative(out):
+    return {one["table"]: (one.get("row_count", "0"), one["sha256"]) for one in out["tables"] if one.get("authoritative")}
+
+
+def test_projection():
+    _, ref = collection(rows=2)
+    a = Api(SERVER)
+    listed = list_collections(caught_up(a), ref.namespace_id)
+    before = json_of("projection", "digest")
+    tables = authoritative(before)
+    assert {"namespaces", "collections", "schema_generations", "catalog_replay_index", "collection_tombstones"} <= set(tables)
+    assert int(tables["collections"][0]) >= 1 and before["sha256"] in done("projection", "digest")
+    running = sfctl("projection", "rebuild", str(SERVER.data))
+    assert running.returncode == 1 and running.stderr, running  # the server has the folder
+    assert json_of("projection", "digest")["sha256"] == before["sha256"]
+    assert SERVER.stop() == 0
+    out = sfctl("--json", "projection", "rebuild", str(SERVER.data))
+    assert out.returncode == 0, out
+    assert authoritative(json.loads(out.stdout.splitlines()[-1])) == tables
+    SERVER.start()
+    assert authoritative(json_of("projection", "digest")) == tables
+    assert list_collections(caught_up(Api(SERVER)), ref.namespace_id) == listed
+    fails(2, "projection")
+
+
+def test_manifest_head():
+    path, ref = collection(rows=3)
+    repaired = json_of("manifest", "head", "repair", path)
+    shown = json_of("manifest", "head", "show", path)
+    committed = shown["committed_head"]["committed_manifest_version"]
+    assert int(committed) >= 1 and shown["projected_head_version"] == committed == shown["head"]["manifest_head_version"], shown
+    assert shown["projected_reconciler_status"].endswith("IDLE") and repaired is not None
+    assert committed in done("manifest", "head", "show", path)
+    again = json_of("manifest", "head", "repair", path, "--dry-run")
+    assert again is not None and json_of("manifest", "head", "show", path) == shown
+    assert ref
+
+
+def test_stats():
+    path, _ = collection(rows=3)
+    done("stats", "analyze", path)
+    shown = json_of("stats", "show", path)
+    text = json.dumps(shown)
+    assert '"row_count": "3"' in text and '"t1"' in text, text
+    table = done("stats", "show", path)
+    assert "t1" in table, table
+    assert "SF_RESOURCE_NOT_FOUND" in fails(1, "stats", "show", path + "x")
+    fails(2, "stats", "show")
+
+
+run(globals())
