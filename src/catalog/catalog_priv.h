@@ -223,6 +223,16 @@ struct sf_catalog_sweep_place {
     uint64_t collection_id;  /* of it; 0 = the namespace itself */
 };
 
+/* Behind which window the next claims are given; begun false: from the most overdue. */
+struct sf_catalog_claim_place {
+    bool begun;
+    int64_t due_ms; /* of the last one that was looked at */
+    uint64_t namespace_id;
+    uint64_t collection_id;
+    int64_t start_ms;
+    int64_t end_ms;
+};
+
 struct sf_catalog {
     /* immutable after the open */
     struct sf_catalog_deps deps;
@@ -284,10 +294,11 @@ struct sf_catalog {
     pthread_mutex_t state_mu;
     struct sf_catalog_waiter *look_head, *look_tail; /* readings that wait for one look */
     uint64_t reclaim_after[2]; /* namespace and collection where reclamation goes on */
-    bool look_running;         /* a look task is queued and has not begun */
-    uint64_t in_flight;        /* requests between arrival and answer */
-    bool idle_wanted;          /* the close waits on `idle` */
-    struct sf_waiter idle;     /* opened when in_flight became 0 */
+    struct sf_catalog_claim_place claim_after; /* where claims go on */
+    bool look_running;                         /* a look task is queued and has not begun */
+    uint64_t in_flight;                        /* requests between arrival and answer */
+    bool idle_wanted;                          /* the close waits on `idle` */
+    struct sf_waiter idle;                     /* opened when in_flight became 0 */
 };
 
 /* catalog_state.c -------------------------------------------------------------------------- */

@@ -14,6 +14,8 @@
  */
 #include "catalog/catalog_retention.h"
 
+#include "catalog/catalog_job.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,7 +39,21 @@ struct round {
     uint64_t boundary; /* lowest segment that counts after it */
     int64_t next_ms;   /* when the first segment that stayed gets too old, 0 = unknown */
     uint64_t removed, segments, controls, kept_current, kept_bound;
+    struct sf_diag broken; /* first record or segment that was set aside; err SF_OK = none */
 };
+
+/* Sets a fault of one record or segment aside: it stays, the others go. */
+static enum sf_err set_aside(struct round *r, enum sf_err err)
+{
+    if (!sf_catalog_own_fault(err))
+        return err;
+    if (r->broken.err == SF_OK) {
+        r->broken = *r->diag;
+        r->broken.err = err;
+    }
+    sf_diag_init(r->diag);
+    return SF_OK;
+}
 
 /* ---- the boundary ------------------------------------------------------------------------- */
 
@@ -259,7 +275,8 @@ static enum sf_err read_old(struct round *r, struct sf_buf *io_after, struct bat
         bool current = false;
         sf_buf_clear(io_after);
         sf_buf_append_str(io_after, identities[i]);
-        err = sf_catalog_sql_replay(conn, identities[i], r->arena, r->diag, &old[i]);
+        old[i] = NULL;
+        err = set_aside(r, sf_catalog_sql_replay(conn, identities[i], r->arena, r->diag, &old[i]));
         if (err != SF_OK || old[i] == NULL)
             continue;
         if (old[i]->entry == NULL || old[i]->entry->recovery_segment_epoch >= r->boundary) {
@@ -267,6 +284,8 @@ static enum sf_err read_old(struct round *r, struct sf_buf *io_after, struct bat
             continue;
         }
         err = sf_catalog_record_current(conn, old[i], r->arena, r->diag, &current);
+        current = current || err != SF_OK; /* what is not known stays */
+        err = set_aside(r, err);
         r->kept_current += current ? 1 : 0;
         if (err == SF_OK && !current)
             batch->items[batch->count++] = old[i];
@@ -421,7 +440,7 @@ static enum sf_err remove_segments(struct round *r)
         if (i % BATCH == BATCH - 1)
             err = sf_catalog_owner_check(r->catalog, r->sched, r->diag);
         if (err == SF_OK)
-            err = clear_segment(r, slot);
+            err = set_aside(r, clear_segment(r, slot));
     }
     sf_buf_fini(&after);
     sf_arena_destroy(arena);
@@ -465,6 +484,10 @@ static enum sf_err run_round(struct round *r)
         SF_LOG(INFO, "catalog_retention", SF_KV_U64("records", r->removed),
                SF_KV_U64("control_objects", r->controls), SF_KV_U64("segments", r->segments),
                SF_KV_U64("lowest_segment", r->boundary));
+    if (err == SF_OK && r->broken.err != SF_OK) {
+        *r->diag = r->broken;
+        err = r->broken.err;
+    }
     return err;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "catalog/catalog_tier.h"
+#include "catalog/catalog_job.h"
 #include "catalog/catalog_manifest.h"
 #include "catalog/catalog_rules.h"
 #include "catalog/catalog_window.h"
@@ -62,6 +63,7 @@ struct claims {
     const SF_PB(ClaimLifecycleTransitionsRequest) * request;
     struct sf_arena *arena;
     SF_PB(ClaimLifecycleTransitionsResponse) response;
+    struct sf_catalog_claim_place after; /* looked at before, then what this one looked at */
 };
 
 static const struct sf_sql_upsert claim_row = {
@@ -116,42 +118,91 @@ static enum sf_err give_claim(struct sf_catalog *catalog, struct sf_sql_conn *co
                         : err;
 }
 
+/* Due windows behind `after`, at most `limit`; moves it behind the last. */
+static enum sf_err read_due(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                            struct claims *claims, size_t limit, struct sf_diag *diag,
+                            struct windows *out)
+{
+    struct sf_catalog_claim_place *after = &claims->after;
+    struct sf_sql_stmt *stmt;
+    enum sf_err err = sf_sql_prepare(
+        conn,
+        "SELECT " SF_CATALOG_WINDOW_COLUMNS " FROM collection_lifecycle_windows w"
+        " WHERE next_transition_at_unix_ms <= ?1 AND window_state = 'LIVE'"
+        " AND (next_transition_at_unix_ms > ?2 OR (next_transition_at_unix_ms = ?2"
+        " AND (namespace_id > ?3 OR (namespace_id = ?3 AND (collection_id > ?4"
+        " OR (collection_id = ?4 AND (window_start_ms > ?5"
+        " OR (window_start_ms = ?5 AND window_end_ms > ?6))))))))"
+        " AND EXISTS (SELECT 1 FROM collections c WHERE c.namespace_id = w.namespace_id"
+        " AND c.collection_id = w.collection_id AND c.lifecycle_state = 'ACTIVE')"
+        " ORDER BY next_transition_at_unix_ms, namespace_id, collection_id, window_start_ms,"
+        " window_end_ms LIMIT ?7",
+        diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_i64(stmt, 1, sf_clock_unix_ms(catalog->deps.clock));
+    sf_sql_bind_i64(stmt, 2, after->begun ? after->due_ms : INT64_MIN);
+    sf_sql_bind_u64(stmt, 3, after->namespace_id);
+    sf_sql_bind_u64(stmt, 4, after->collection_id);
+    sf_sql_bind_i64(stmt, 5, after->start_ms);
+    sf_sql_bind_i64(stmt, 6, after->end_ms);
+    sf_sql_bind_i64(stmt, 7, (int64_t)limit);
+    err = read_windows(stmt, limit, claims->arena, diag, out);
+    if (err != SF_OK)
+        return err;
+    *after = (struct sf_catalog_claim_place){0};
+    if (out->count == limit) {
+        const struct sf_catalog_window *last = &out->list[limit - 1];
+        *after = (struct sf_catalog_claim_place){true,
+                                                 last->transition_at_ms,
+                                                 last->namespace_id,
+                                                 last->collection_id,
+                                                 last->start_ms,
+                                                 last->end_ms};
+    }
+    return SF_OK;
+}
+
+/* Claims one window, if its move is still due. One whose rows are broken is left alone. */
+static enum sf_err claim_window(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                                struct claims *claims, const struct sf_catalog_window *window,
+                                struct sf_diag *diag)
+{
+    const SF_PB(LifecyclePolicy) *policy = NULL;
+    enum sf_err err = sf_catalog_window_policy(conn, window->namespace_id, window->collection_id,
+                                               claims->arena, diag, &policy);
+    if (sf_catalog_own_fault(err)) {
+        sf_diag_init(diag);
+        return SF_OK;
+    }
+    if (err != SF_OK)
+        return err;
+    SF_PB(DataTier)
+    target = sf_catalog_due_tier(window->end_ms, window->tier, policy,
+                                 sf_clock_unix_ms(catalog->deps.clock));
+    if (target == window->tier) /* the policy may have changed since the row was derived */
+        return SF_OK;
+    return give_claim(catalog, conn, claims, window, target, diag);
+}
+
 static enum sf_err give_claims(struct sf_catalog *catalog, struct sf_sql_conn *conn, void *arg,
                                struct sf_diag *diag)
 {
     struct claims *claims = arg;
-    struct windows due;
-    int64_t now_ms = sf_clock_unix_ms(catalog->deps.clock);
     size_t limit =
         claims->request->max_claims == 0 ? SF_CATALOG_CLAIMS_DEFAULT : claims->request->max_claims;
-    struct sf_sql_stmt *stmt;
     claims->response.claims = sf_arena_alloc(claims->arena, (limit + 1) * sizeof(void *));
     if (claims->response.claims == NULL)
         return too_large(diag);
-    enum sf_err err =
-        sf_sql_prepare(conn,
-                       "SELECT " SF_CATALOG_WINDOW_COLUMNS " FROM collection_lifecycle_windows w"
-                       " WHERE next_transition_at_unix_ms <= ?1 AND window_state = 'LIVE'"
-                       " AND EXISTS (SELECT 1 FROM collections c"
-                       " WHERE c.namespace_id = w.namespace_id"
-                       " AND c.collection_id = w.collection_id AND c.lifecycle_state = 'ACTIVE')"
-                       " ORDER BY next_transition_at_unix_ms LIMIT ?2",
-                       diag, &stmt);
-    if (err != SF_OK)
-        return err;
-    sf_sql_bind_i64(stmt, 1, now_ms);
-    sf_sql_bind_i64(stmt, 2, (int64_t)limit);
-    err = read_windows(stmt, limit, claims->arena, diag, &due);
-    for (size_t i = 0; i < due.count && err == SF_OK; i++) {
-        const struct sf_catalog_window *window = &due.list[i];
-        const SF_PB(LifecyclePolicy) *policy = NULL;
-        err = sf_catalog_window_policy(conn, window->namespace_id, window->collection_id,
-                                       claims->arena, diag, &policy);
-        if (err != SF_OK)
-            break;
-        SF_PB(DataTier) target = sf_catalog_due_tier(window->end_ms, window->tier, policy, now_ms);
-        if (target != window->tier) /* the policy may have changed since the row was derived */
-            err = give_claim(catalog, conn, claims, window, target, diag);
+    enum sf_err err = SF_OK;
+    bool more = true;
+    for (int pass = 0; pass < 2 && more && err == SF_OK; pass++) {
+        struct windows due = {0};
+        more = claims->after.begun; /* then something may stand in front of it */
+        err = read_due(catalog, conn, claims, limit - claims->response.n_claims, diag, &due);
+        for (size_t i = 0; i < due.count && err == SF_OK; i++)
+            err = claim_window(catalog, conn, claims, &due.list[i], diag);
+        more = more && !claims->after.begun;
     }
     return err;
 }
@@ -163,9 +214,16 @@ enum sf_err sf_catalog_claim_run(struct sf_catalog *catalog, struct sf_call *cal
                             .arena = sf_call_arena(call)};
     struct sf_diag *diag = sf_call_diag(call);
     searchfabric__v1__claim_lifecycle_transitions_response__init(&claims.response);
+    /* in turn, so that a window whose move fails again and again keeps no other from its move */
+    pthread_mutex_lock(&catalog->state_mu);
+    claims.after = catalog->claim_after;
+    pthread_mutex_unlock(&catalog->state_mu);
     enum sf_err err = sf_catalog_projectors_write(catalog, give_claims, &claims, diag);
     if (err != SF_OK)
         return err;
+    pthread_mutex_lock(&catalog->state_mu);
+    catalog->claim_after = claims.after;
+    pthread_mutex_unlock(&catalog->state_mu);
     sf_catalog_windows_look(catalog);
     sf_call_respond(call, &claims.response.base);
     return SF_OK;
@@ -374,10 +432,11 @@ enum sf_err sf_catalog_reclaim_run(struct sf_catalog *catalog, struct sf_call *c
             err = SF_OK;
         }
     }
-    bool cut = response.n_windows == limit; /* the last one may have more */
-    if (err == SF_OK && i > (cut ? 1u : 0u))
-        turn_write(catalog, candidates->refs[i - (cut ? 2 : 1)].namespace_id,
-                   candidates->refs[i - (cut ? 2 : 1)].collection_id);
+    /* the last one may have more, but one alone that fills the answer must not keep the turn */
+    size_t back = response.n_windows == limit && i > 1 ? 2 : 1;
+    if (err == SF_OK && i > 0)
+        turn_write(catalog, candidates->refs[i - back].namespace_id,
+                   candidates->refs[i - back].collection_id);
     if (err == SF_OK && candidates->count == 0)
         turn_write(catalog, 0, 0);
     free(candidates);

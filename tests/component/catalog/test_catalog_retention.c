@@ -104,6 +104,29 @@ static void make_old(struct world *w, uint64_t *out_ns, uint64_t *out_id)
     checkpoint(w);
 }
 
+/* A record whose row is broken stays, with its segment; what is old around it goes. */
+static void test_broken_row_stays_alone(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns, id;
+    make_old(w, &ns, &id);
+    size_t segments = world_list(w, "catalog-recovery-segments/", NULL);
+    execute(w, "UPDATE catalog_replay_index SET original_outcome_json = '[1]'"
+               " WHERE idempotency_key = 'u3'");
+    assert_null(run(w, false)); /* told */
+    assert_int_equal(w->diag.err, SF_INTERNAL);
+    assert_true(boundary(w) > 1);
+    assert_false(revision_stands(w, ns, id, 2));
+    assert_true(revision_stands(w, ns, id, 3));
+    assert_false(revision_stands(w, ns, id, 4));
+    assert_true(revision_stands(w, ns, id, 5));
+    size_t left = world_list(w, "catalog-recovery-segments/", NULL);
+    assert_true(left < segments);
+    assert_null(run(w, false));
+    assert_int_equal(world_list(w, "catalog-recovery-segments/", NULL), left);
+    assert_true(revision_stands(w, ns, id, 3));
+}
+
 static void test_round(void **state)
 {
     struct world *w = *state;
@@ -350,6 +373,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_round, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_broken_row_stays_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_round, setup_shared, teardown),
         cmocka_unit_test_setup_teardown(test_keys_after, setup, teardown),
         cmocka_unit_test_setup_teardown(test_half_removed, setup, teardown),

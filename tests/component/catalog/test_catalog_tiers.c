@@ -478,6 +478,51 @@ static void test_reclaim_turns(void **state)
     assert_int_equal(seen, 31);
 }
 
+/* One window's move fails again and again, one collection fills every answer: the others have their
+ * turn. */
+static void test_failing_moves_hide_nobody(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns = world_namespace(w, "n", "alpha");
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "c%d", i);
+        uint64_t c = managed(w, ns, name);
+        SF_PB(ManifestSummaryObject) *summary = summary_new(w, 1, 1);
+        for (int window = 0; window < (i == 0 ? 3 : 1); window++)
+            summary_window(w, summary, T0 + 1000 * window - 1000, T0 + 1000 * window, HOT, 1, NULL,
+                           name, T0);
+        manifest_publish(w, ns, c, 1, 0, 0, summary);
+    }
+    world_job(w, "lifecycle-windows");
+    sf_clock_manual_advance(&w->clock, 4000);
+    uint64_t seen[3] = {0};
+    size_t count = 0;
+    for (int turn = 0; turn < 10; turn++) {
+        const SF_PB(ClaimLifecycleTransitionsResponse) *given = claim(w, 1, 1000);
+        assert_int_equal(given->n_claims, 1);
+        uint64_t c = given->claims[0]->collection->collection_id;
+        size_t at = 0;
+        while (at < count && seen[at] != c)
+            at++;
+        if (at == count)
+            seen[count++] = c;
+        assert_int_equal(give_up(w, given->claims[0]->claim_id), SF_OK);
+    }
+    assert_int_equal(count, 3);
+    assert_int_equal(claim(w, 0, 1000)->n_claims, 5); /* from anywhere all are found */
+    assert_int_equal(claim(w, 0, 1000)->n_claims, 0);
+    sf_clock_manual_advance(&w->clock, 100000 + SF_CATALOG_RECLAIM_GRACE_MS);
+    world_job(w, "lifecycle-windows");
+    unsigned named = 0;
+    for (int turn = 0; turn < 6; turn++) {
+        const SF_PB(ListReclaimableWindowsResponse) *given = reclaimable(w, 3);
+        for (size_t i = 0; i < given->n_windows; i++)
+            named |= 1u << (unsigned)(given->windows[i]->object_keys[0][1] - '0');
+    }
+    assert_int_equal(named, 7);
+}
+
 /* Lost rows change nothing that a query asks for. */
 static void test_rows_are_no_truth(void **state)
 {
@@ -528,6 +573,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_claims, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reclamation, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reclaim_turns, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_failing_moves_hide_nobody, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows_are_no_truth, setup, teardown),
     };
     return SF_RUN_TESTS("catalog_tiers", tests);

@@ -451,8 +451,8 @@ static void run_given_up(struct sim *sim)
     finish(w, clients);
 }
 
-/* The projection takes back the commit of a command that was answered: a repeat is answered from
- * the record, and only once the rows stand again. */
+/* The projection takes back the commit of a command that was answered, rows and watermark together:
+ * a repeat is answered from the record, and only once the rows stand again. */
 static void run_lost_commit(struct sim *sim)
 {
     struct script script = {0};
@@ -467,7 +467,8 @@ static void run_lost_commit(struct sim *sim)
     (void)sim_node_service(w->nodes[0], &life);
     if (life == 1) { /* a later life answered from rows it has read: nothing of its own was lost */
         lose_rows(w, "DELETE FROM catalog_replay_index; DELETE FROM namespaces;"
-                     "DELETE FROM namespace_name_epochs;");
+                     "DELETE FROM namespace_name_epochs;"
+                     "UPDATE catalog_lane_shards SET watermark = 0;");
         sim_spawn(clients, run_part, &again);
         until(w, 2);
     }
