@@ -44,6 +44,7 @@ struct plan {
     size_t few, many;      /* collections */
     unsigned peer_seconds; /* of one setting */
     unsigned starts;       /* folders made so far */
+    bool keep;             /* the stores stay */
 };
 
 static const unsigned levels[] = {1, 16, 64};
@@ -150,7 +151,8 @@ static void creates_over(struct plan *plan, size_t namespace_count)
     if (run_peer(plan, (unsigned)namespace_count, peer))
         (void)printf("  ratio to PostgreSQL: %.1f, %.1f, %.1f\n", own[0] / peer[0],
                      own[1] / peer[1], own[2] / peer[2]);
-    bench_remove_folder(path);
+    if (!plan->keep)
+        bench_remove_folder(path);
 }
 
 static void creates(struct plan *plan)
@@ -161,24 +163,38 @@ static void creates(struct plan *plan)
 
 /* ---- populating --------------------------------------------------------------------------- */
 
-/* Makes `count` collections over the namespaces through the public API; their ids. */
+/* Makes `count` collections over the namespaces through the public API, in tenths that show whether
+ * making one gets dearer; their ids. */
 static uint64_t *populate(struct bench_driver *driver, struct bench_node *node,
                           const uint64_t *namespaces, size_t namespace_count, size_t count,
                           const char *round)
 {
     uint64_t *ids = sf_calloc(count, sizeof(*ids));
-    struct bench_load_result result;
-    const struct bench_load load = {.call = BENCH_CREATE,
-                                    .clients = 256,
-                                    .calls = count,
-                                    .namespaces = namespaces,
-                                    .namespace_count = namespace_count,
-                                    .ids = ids,
-                                    .round = round};
-    bench_load_run(driver, &load, node->pid, &result);
-    bench_must(result.failed == 0, "populating");
-    (void)printf("  %zu collections made by 256 clients in %.1f s: %.0f/s, server CPU %.1f us\n",
-                 count, result.seconds, (double)count / result.seconds, result.cpu_us);
+    double seconds = 0, cpu_us = 0;
+    (void)printf("  creates/s by tenth:");
+    for (size_t tenth = 0, first = 0; tenth < 10; tenth++) {
+        struct bench_load_result result;
+        size_t calls = count * (tenth + 1) / 10 - first;
+        char key[64];
+        (void)snprintf(key, sizeof(key), "%s-%zu", round, tenth);
+        const struct bench_load load = {.call = BENCH_CREATE,
+                                        .clients = 256,
+                                        .calls = calls,
+                                        .namespaces = namespaces,
+                                        .namespace_count = namespace_count,
+                                        .first = first,
+                                        .ids = ids + first,
+                                        .round = key};
+        bench_load_run(driver, &load, node->pid, &result);
+        bench_must(result.failed == 0, "populating");
+        first += calls;
+        seconds += result.seconds;
+        cpu_us += result.cpu_us * (double)calls;
+        (void)printf(" %.0f", (double)calls / result.seconds);
+        (void)fflush(stdout);
+    }
+    (void)printf("\n  %zu collections made by 256 clients in %.1f s: %.0f/s, server CPU %.1f us\n",
+                 count, seconds, (double)count / seconds, cpu_us / (double)count);
     (void)fflush(stdout);
     return ids;
 }
@@ -207,9 +223,11 @@ static void read_kind(struct plan *plan, struct bench_driver *driver, struct ben
         load.most_ms = plan->ms;
         load.calls = (size_t)(load.rate * (double)plan->ms / 1e3);
         bench_load_run(driver, &load, node->pid, &result);
-        (void)printf("  %-22s asked for %.0f/s: %.0f/s  p50 %.2f ms  p99 %.2f ms\n", "", load.rate,
-                     (double)result.done / result.seconds, (double)result.p50_us / 1e3,
-                     (double)result.p99_us / 1e3);
+        (void)printf("  %-22s asked for %.0f/s: %.0f/s  p50 %.2f ms  p99 %.2f ms, the driver "
+                     "late by p99 %.2f ms\n",
+                     "", load.rate, (double)result.done / result.seconds,
+                     (double)result.p50_us / 1e3, (double)result.p99_us / 1e3,
+                     (double)result.late_p99_us / 1e3);
     }
 }
 
@@ -243,7 +261,8 @@ static void reads(struct plan *plan)
     free(ids);
     bench_driver_destroy(driver);
     bench_node_stop(&node);
-    bench_remove_folder(path);
+    if (!plan->keep)
+        bench_remove_folder(path);
 }
 
 /* ---- a large catalog ---------------------------------------------------------------------- */
@@ -327,11 +346,33 @@ static void warm(struct bench_driver *driver, struct bench_node *node, const uin
         (double)report.catalog.cache_bytes / 1048576.0, (double)bench_rss_kib(node->pid) / 1024.0);
 }
 
+/* Rows that a create leaves: collection, record, name epoch, work of the projectors. */
+#define CREATE_ROWS 4u
+
+/* Kills the node, removes its projection and starts it: where the rebuild begins is `from`. */
+static void rebuild(struct plan *plan, char path[512], struct bench_node *node,
+                    uint64_t namespace_id, size_t count, const char *from)
+{
+    struct bench_node_report report;
+    char command[600];
+    bench_node_kill(node);
+    (void)snprintf(command, sizeof(command), "rm -f '%s'/projection.sqlite*", path);
+    bench_must(system(command) == 0, "removing the projection");
+    double seconds = restart(plan, path, node, namespace_id, from);
+    bench_node_ask(node, &report);
+    bench_must(report.catalog.rebuilt, "a rebuild");
+    double cpu = bench_cpu_us(node->pid) / 1e6;
+    (void)printf("  rebuilt from the %s, first create answered after %.2f s, server CPU %.2f s: "
+                 "%.0f collections/s, %.0f rows/s; process %.1f MiB\n",
+                 from, seconds, cpu, (double)count / seconds, (double)count * CREATE_ROWS / seconds,
+                 (double)bench_rss_kib(node->pid) / 1024.0);
+    (void)fflush(stdout);
+}
+
 static double large(struct plan *plan, size_t count)
 {
-    char path[512] = "", command[600];
+    char path[512] = "";
     struct bench_node node;
-    struct bench_node_report report;
     start(plan, path, 0, &node);
     struct bench_driver *driver = bench_driver_new(node.port, 4);
     uint64_t namespaces[1] = {bench_namespace(driver, "large")};
@@ -339,7 +380,6 @@ static double large(struct plan *plan, size_t count)
     uint64_t *ids = populate(driver, &node, namespaces, 1, count, "p");
     double page = page_ms(driver, &node, namespaces[0]);
     (void)printf("  one page of 100 below a prefix: %.2f ms\n", page);
-    checkpoint(driver, count);
     bench_driver_destroy(driver);
     bench_node_kill(&node);
     double seconds = restart(plan, path, &node, namespaces[0], "k1");
@@ -348,23 +388,17 @@ static double large(struct plan *plan, size_t count)
     driver = bench_driver_new(node.port, 4);
     warm(driver, &node, namespaces, ids, count);
     bench_driver_destroy(driver);
-    bench_node_kill(&node);
-    (void)printf("  store %.0f bytes, projection ",
+    (void)printf("  stores take %.0f bytes a collection\n",
                  (double)bench_folder_bytes(path) / (double)count);
-    (void)snprintf(command, sizeof(command), "rm -f '%s'/projection.sqlite*", path);
-    uint64_t both = bench_folder_bytes(path);
-    bench_must(system(command) == 0, "removing the projection");
-    (void)printf("%.0f bytes of them, a collection\n",
-                 (double)(both - bench_folder_bytes(path)) / (double)count);
-    seconds = restart(plan, path, &node, namespaces[0], "k2");
-    bench_node_ask(&node, &report);
-    (void)printf("  projection rebuilt and first create answered after %.2f s: %.0f rows/s\n",
-                 seconds, (double)count / seconds);
-    bench_must(report.catalog.rebuilt, "a rebuild");
+    rebuild(plan, path, &node, namespaces[0], count, "segments");
+    driver = bench_driver_new(node.port, 1);
+    checkpoint(driver, count);
+    bench_driver_destroy(driver);
+    rebuild(plan, path, &node, namespaces[0], count, "checkpoint");
     bench_node_stop(&node);
-    bench_remove_folder(path);
+    if (!plan->keep)
+        bench_remove_folder(path);
     free(ids);
-    (void)fflush(stdout);
     return page;
 }
 
@@ -421,7 +455,8 @@ static void rounds(struct plan *plan)
     }
     bench_driver_destroy(driver);
     bench_node_stop(&node);
-    bench_remove_folder(path);
+    if (!plan->keep)
+        bench_remove_folder(path);
 }
 
 /* ---- leases ------------------------------------------------------------------------------- */
@@ -533,6 +568,7 @@ static const struct argp_option option_table[] = {
     {"only", 'o', "PART", 0, "creates, reads, many, rounds or leases", 0},
     {"workers", 'w', "N", 0, "Worker threads of a node (default: as the server)", 0},
     {"many", 'n', "N", 0, "Collections of the large catalog (default 1000000)", 0},
+    {"keep", 'k', NULL, 0, "Leave the stores where they are", 0},
     {"short", 's', NULL, 0, "A few seconds in all", 0},
     {0}};
 
@@ -555,6 +591,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case 'n':
         plan->many = strtoull(arg, NULL, 10);
+        break;
+    case 'k':
+        plan->keep = true;
         break;
     case 's':
         plan->ms = 300;

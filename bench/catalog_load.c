@@ -9,7 +9,8 @@
 #include "catalog_node.h"
 #include "searchfabric/v1/catalog_control_private.pb-c.h"
 
-#define MOST_CLIENTS 8192u
+#define MOST_CLIENTS 1024u /* in flight at a rate: what a driver that was held up starts at once   \
+                            */
 #define MOST_SAMPLES (8u << 20)
 
 struct bench_driver {
@@ -29,7 +30,7 @@ struct run {
     size_t started, in_flight;
     struct slot *idle;
     struct bench_load_result *result;
-    uint32_t *latencies_us;
+    uint32_t *latencies_us, *late_us;
     struct sf_waiter over;
 };
 
@@ -40,6 +41,7 @@ struct slot {
     struct sf_channel *channel;
     size_t number;
     int64_t start_ns;
+    uint32_t late_us; /* started so long after it was due */
     char name[32], key[96], token[16];
     Searchfabric__V1__RequestMeta meta;
     Searchfabric__V1__CollectionRef ref;
@@ -196,6 +198,7 @@ static bool more(const struct run *run)
 }
 
 static void on_done(void *user, const struct sf_diag *diag, const ProtobufCMessage *response);
+static void start_due(struct run *run);
 
 static void start_call(struct slot *s)
 {
@@ -203,6 +206,12 @@ static void start_call(struct slot *s)
     const ProtobufCMessage *request = fill(s, run->started++);
     run->in_flight++;
     s->start_ns = bench_now_ns();
+    s->late_us = 0;
+    if (run->load->rate > 0) {
+        int64_t due_ns =
+            run->begin_ns + (int64_t)((double)(run->started - 1) * 1e9 / run->load->rate);
+        s->late_us = s->start_ns > due_ns ? (uint32_t)((s->start_ns - due_ns) / 1000) : 0;
+    }
     sf_channel_unary(s->channel, methods[run->load->call], request, NULL, run->driver->loop,
                      on_done, s);
 }
@@ -219,6 +228,7 @@ static void on_done(void *user, const struct sf_diag *diag, const ProtobufCMessa
     struct run *run = s->run;
     struct bench_load_result *r = run->result;
     run->latencies_us[r->done % MOST_SAMPLES] = (uint32_t)((bench_now_ns() - s->start_ns) / 1000);
+    run->late_us[r->done % MOST_SAMPLES] = s->late_us;
     r->done++;
     if (diag->err == SF_UNIMPLEMENTED)
         r->refused++;
@@ -233,22 +243,28 @@ static void on_done(void *user, const struct sf_diag *diag, const ProtobufCMessa
     if (run->load->rate > 0) {
         s->next = run->idle;
         run->idle = s;
+        start_due(run); /* finer than the timer's millisecond */
     } else if (more(run)) {
         start_call(s);
     }
     end_if_over(run);
 }
 
-/* Starts as many calls as the rate wants by now. */
-static void on_pace(struct sf_timer *timer)
+/* Starts the calls that are due by now. */
+static void start_due(struct run *run)
 {
-    struct run *run = SF_CONTAINER_OF(timer, struct run, pace);
     double due = run->load->rate * (double)(bench_now_ns() - run->begin_ns) / 1e9;
-    while (more(run) && (double)run->started < due && run->idle != NULL) {
+    while ((double)run->started <= due && run->idle != NULL && more(run)) {
         struct slot *s = run->idle;
         run->idle = s->next;
         start_call(s);
     }
+}
+
+static void on_pace(struct sf_timer *timer)
+{
+    struct run *run = SF_CONTAINER_OF(timer, struct run, pace);
+    start_due(run);
     if (more(run))
         sf_timer_start(&run->pace, 1);
     else
@@ -258,6 +274,8 @@ static void on_pace(struct sf_timer *timer)
 static void on_start(struct sf_task *task)
 {
     struct run *run = SF_CONTAINER_OF(task, struct run, start);
+    run->begin_ns = bench_now_ns(); /* requests and memory are ready */
+    run->end_ns = run->load->most_ms == 0 ? 0 : run->begin_ns + run->load->most_ms * 1000000;
     if (run->load->rate > 0) {
         sf_timer_init(&run->pace, run->driver->loop, on_pace);
         on_pace(&run->pace);
@@ -275,15 +293,12 @@ void bench_load_run(struct bench_driver *driver, const struct bench_load *load, 
 {
     unsigned clients = load->rate > 0 ? MOST_CLIENTS : load->clients;
     struct slot *slots = sf_calloc(clients, sizeof(*slots));
-    struct run run = {.load = load,
-                      .driver = driver,
-                      .start = {.run = on_start},
-                      .begin_ns = bench_now_ns(),
-                      .result = out_result};
+    struct run run = {
+        .load = load, .driver = driver, .start = {.run = on_start}, .result = out_result};
+    const size_t most = load->calls < MOST_SAMPLES ? load->calls + 1 : MOST_SAMPLES;
     *out_result = (struct bench_load_result){0};
-    run.end_ns = load->most_ms == 0 ? 0 : run.begin_ns + load->most_ms * 1000000;
-    run.latencies_us =
-        sf_calloc(load->calls < MOST_SAMPLES ? load->calls + 1 : MOST_SAMPLES, sizeof(uint32_t));
+    run.latencies_us = sf_calloc(most, sizeof(uint32_t));
+    run.late_us = sf_calloc(most, sizeof(uint32_t));
     for (unsigned i = clients; i-- > 0;) {
         slot_init(&slots[i], &run, driver->channels[i % driver->connections]);
         slots[i].next = run.idle;
@@ -300,7 +315,10 @@ void bench_load_run(struct bench_driver *driver, const struct bench_load *load, 
     bench_sort(run.latencies_us, samples);
     out_result->p50_us = bench_quantile(run.latencies_us, samples, 500);
     out_result->p99_us = bench_quantile(run.latencies_us, samples, 990);
+    bench_sort(run.late_us, samples);
+    out_result->late_p99_us = bench_quantile(run.late_us, samples, 990);
     free(run.latencies_us);
+    free(run.late_us);
     free(slots);
 }
 

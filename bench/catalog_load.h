@@ -44,7 +44,8 @@ struct bench_load_result {
     size_t refused; /* by an error that the build does not serve the method */
     double seconds;
     double cpu_us;           /* of the server, a call */
-    uint32_t p50_us, p99_us; /* latency */
+    uint32_t p50_us, p99_us; /* latency, from the moment a call was started */
+    uint32_t late_p99_us;    /* with a rate: the start after the moment it was due; the driver's */
 };
 
 struct bench_driver;

@@ -224,6 +224,14 @@ static enum sf_err begin_rows(struct sf_recovery *r, struct sf_sql_conn *conn, v
     return sf_catalog_project_claim(r->catalog, conn, r->foreign, r->diag);
 }
 
+/* The projection is about to be written as a whole, or was. */
+static void bulk(struct sf_recovery *r, bool on)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_WRITE);
+    sf_sql_bulk(conn, on);
+    sf_sql_release(conn);
+}
+
 /* ---- the end ------------------------------------------------------------------------------ */
 
 static enum sf_err end_rows(struct sf_recovery *r, struct sf_sql_conn *conn, void *arg)
@@ -351,6 +359,8 @@ static enum sf_err recover(struct sf_recovery *r)
         err = take_over(r);
     if (err == SF_OK)
         err = sf_recovery_transaction(r, begin_rows, NULL, false);
+    if (r->rebuild)
+        bulk(r, true);
     if (err == SF_OK)
         err = restore(r);
     r->top = sf_calloc(catalog->lane_shards, sizeof(*r->top));
@@ -360,6 +370,8 @@ static enum sf_err recover(struct sf_recovery *r)
         err = sf_recovery_families(r);
     if (err == SF_OK)
         err = sf_recovery_transaction(r, end_rows, NULL, true);
+    if (r->rebuild)
+        bulk(r, false);
     if (err == SF_OK) {
         sf_catalog_watermark_note(catalog, catalog->owner_epoch);
         atomic_store(&catalog->settled, catalog->owner_epoch);

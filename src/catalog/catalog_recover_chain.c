@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define WINDOW_SEGMENTS 64
-#define CHUNK_ENTRIES   256
+#define CHUNK_ENTRIES   512
 
 /* One listed command of the window. */
 struct listed {

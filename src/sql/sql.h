@@ -15,12 +15,12 @@
  * always bound (sf_sql_bind_u64) and read (sf_sql_col_u64); in the sqlite3 shell add
  * 9223372036854775808 to read one. Small numbers and enums may use the i64 pair, plain.
  *
- * SQLite runs in WAL mode with synchronous=NORMAL: a power cut may take back the last
- * transactions, whole and in order; a killed process loses none that was committed. A server may be
- * lost at any time: whoever begins a transaction or, outside one, prepares a statement, gets
- * SF_ERR_UNAVAILABLE until a connection stands again; tries are spaced out with jitter, and every
- * wait for the server ends by a timeout. The whole result of a statement may be held in memory:
- * page large reads by key and LIMIT.
+ * SQLite runs in WAL mode with synchronous=NORMAL (sqlite_copier.c copies the log back): a power
+ * cut may take back the last transactions, whole and in order; a killed process loses none that was
+ * committed. A server may be lost at any time: whoever begins a transaction or, outside one,
+ * prepares a statement, gets SF_ERR_UNAVAILABLE until a connection stands again; tries are spaced
+ * out with jitter, and every wait for the server ends by a timeout. The whole result of a statement
+ * may be held in memory: page large reads by key and LIMIT.
  */
 #ifndef SF_SQL_SQL_H
 #define SF_SQL_SQL_H
@@ -133,6 +133,10 @@ struct sf_sql_conn *sf_sql_acquire(struct sf_sql *db, struct sf_sched *sched,
 
 /* Gives the connection back; an open transaction is rolled back. NULL is fine. */
 void sf_sql_release(struct sf_sql_conn *conn);
+
+/* Says that the writer, which is held, is about to write (or has written) most of the database at
+ * once: SQLite then keeps up to 256 MiB of it in memory. The setting stays with the connection. */
+void sf_sql_bulk(struct sf_sql_conn *conn, bool on);
 
 /* Starts a transaction: a snapshot on a reader; on the writer the turn among all processes (SQLite
  * BEGIN IMMEDIATE, elsewhere the row of schema_write_lock, which this waits for no longer than the

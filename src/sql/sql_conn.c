@@ -125,6 +125,13 @@ enum sf_err sf_sql_exec(struct sf_sql_conn *conn, const char *sql, struct sf_dia
     return err;
 }
 
+void sf_sql_bulk(struct sf_sql_conn *conn, bool on)
+{
+    SF_ASSERT(conn->writer && !conn->in_tx);
+    if (conn->core->backend->bulk != NULL)
+        conn->core->backend->bulk(conn, on);
+}
+
 enum sf_err sf_sql_begin(struct sf_sql_conn *conn, struct sf_diag *diag)
 {
     SF_ASSERT(!conn->in_tx);

@@ -31,6 +31,8 @@ static void conn_close(struct sf_sql_conn *conn)
 
 static void core_destroy(struct sql_core *core)
 {
+    if (core->backend->stop != NULL)
+        core->backend->stop(core);
     while (core->all != NULL) {
         struct sf_sql_conn *conn = core->all;
         core->all = conn->all_next;
@@ -108,6 +110,8 @@ static enum sf_err open_all(struct sf_sql *db, const struct sf_sql_options *opti
         err = sql_migrate(db, options, diag);
     for (unsigned i = 0; err == SF_OK && !db->core->in_memory && i < readers; i++)
         err = conn_open(db->core, false, diag);
+    if (err == SF_OK && !db->core->in_memory && db->core->backend->start != NULL)
+        err = db->core->backend->start(db->core, diag);
     return err;
 }
 

@@ -48,6 +48,7 @@ struct sql_core {
     struct sql_gate writer;            /* in memory also for readers */
     struct sql_gate readers;           /* unused in memory */
     struct sf_sql_conn *all;           /* every connection, linked through all_next */
+    void *work;                        /* the backend's in the background; NULL = none */
 };
 
 struct sf_sql {
@@ -92,6 +93,12 @@ struct sql_backend {
     enum sf_err (*connect)(struct sf_sql_conn *conn, struct sf_diag *diag);
     /* Frees conn->link; NULL is fine. */
     void (*disconnect)(struct sf_sql_conn *conn);
+    /* Starts and ends work in the background, core->work, once all connections stand; NULL = there
+     * is none. Errors: SF_ERR_IO. */
+    enum sf_err (*start)(struct sql_core *core, struct sf_diag *diag);
+    void (*stop)(struct sql_core *core);
+    /* As sf_sql_bulk; NULL = nothing changes. */
+    void (*bulk)(struct sf_sql_conn *conn, bool on);
     /* Runs the statements of a text. */
     enum sf_err (*exec)(struct sf_sql_conn *conn, const char *sql, struct sf_diag *diag);
     enum sf_err (*begin)(struct sf_sql_conn *conn, struct sf_diag *diag);

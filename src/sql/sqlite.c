@@ -6,18 +6,28 @@
 #include <sqlite3.h>
 
 #include "sql/sql_priv.h"
+#include "sql/sqlite_copier.h"
 
 #define BUSY_TIMEOUT_MS 5000
 #define U64_BIAS        ((uint64_t)1 << 63)
 
 static const char *const connection_setup =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=OFF;"
-    "PRAGMA temp_store=MEMORY; PRAGMA case_sensitive_like=ON; PRAGMA trusted_schema=OFF;";
+    "PRAGMA temp_store=MEMORY; PRAGMA case_sensitive_like=ON; PRAGMA trusted_schema=OFF;"
+    "PRAGMA secure_delete=OFF;";
 
-/* The writer keeps the inner pages of all indexes in memory and copies the log back in larger
- * pieces: keys are random, so that each commit touches pages all over. In KiB and pages. */
-static const char *const writer_setup = "PRAGMA cache_size=-32768; PRAGMA wal_autocheckpoint=8192;";
+/* The writer keeps the inner pages of all indexes in memory, in bulk all of them: keys are random,
+ * so that each commit touches pages all over. In KiB. */
+static const char *const writer_setup = "PRAGMA cache_size=-32768;";
+static const char *const writer_bulk = "PRAGMA cache_size=-262144;";
+static const char *const writer_after_bulk = "PRAGMA cache_size=-32768; PRAGMA shrink_memory;";
 static const char *const reader_setup = "PRAGMA cache_size=-4096; PRAGMA query_only=ON;";
+
+/* SQLite counts its memory under one lock of the process, which nobody asks for. */
+static void configure(void)
+{
+    (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+}
 
 static sqlite3 *link_of(const struct sf_sql_conn *conn)
 {
@@ -54,6 +64,8 @@ static enum sf_err lite_exec(struct sf_sql_conn *conn, const char *sql, struct s
 
 static enum sf_err lite_connect(struct sf_sql_conn *conn, struct sf_diag *diag)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, configure);
     const char *path = conn->core->path;
     sqlite3 *db = NULL;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
@@ -80,6 +92,37 @@ static void lite_disconnect(struct sf_sql_conn *conn)
 {
     (void)sqlite3_close(link_of(conn));
     conn->link = NULL;
+}
+
+/* A connection of its own for the copier; the file stands already. */
+static enum sf_err lite_start(struct sql_core *core, struct sf_diag *diag)
+{
+    struct sf_sql_conn *writer = core->writer.idle;
+    sqlite3 *db = NULL;
+    int rc = sqlite3_open_v2(
+        core->path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, "PRAGMA synchronous=NORMAL;", NULL, NULL, NULL);
+    if (rc == SQLITE_OK) {
+        core->work = sql_copier_start(link_of(writer), db);
+        return SF_OK;
+    }
+    enum sf_err err = sf_diag_set(diag, SF_ERR_IO, "projection %s: sqlite: %s", core->path,
+                                  db == NULL ? sqlite3_errstr(rc) : sqlite3_errmsg(db));
+    (void)sqlite3_close(db);
+    return err;
+}
+
+static void lite_stop(struct sql_core *core)
+{
+    sql_copier_stop(core->work);
+    core->work = NULL;
+}
+
+/* A cache that could not be resized is only slower. */
+static void lite_bulk(struct sf_sql_conn *conn, bool on)
+{
+    (void)sqlite3_exec(link_of(conn), on ? writer_bulk : writer_after_bulk, NULL, NULL, NULL);
 }
 
 static enum sf_err lite_begin(struct sf_sql_conn *conn, struct sf_diag *diag)
@@ -205,6 +248,9 @@ const struct sql_backend sql_sqlite = {
     .kind = SF_SQL_SQLITE,
     .connect = lite_connect,
     .disconnect = lite_disconnect,
+    .start = lite_start,
+    .stop = lite_stop,
+    .bulk = lite_bulk,
     .exec = lite_exec,
     .begin = lite_begin,
     .commit = lite_commit,

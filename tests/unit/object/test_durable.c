@@ -100,6 +100,29 @@ static void test_decode_verifies(void **state)
 }
 
 /* Every byte of the object is covered: no single changed byte is accepted. */
+/* Spaces and another order: the same content, so the checksum holds. */
+static void test_other_text_of_the_content_verifies(void **state)
+{
+    struct sf_arena *arena = sf_arena_new(1 << 20);
+    ProtobufCMessage *message = NULL;
+    struct sf_diag diag;
+    char hex[SF_SHA256_HEX_BYTES], text[512];
+
+    (void)state;
+    sf_diag_init(&diag);
+    sf_sha256_hex(sf_view_str(content), hex);
+    (void)snprintf(text, sizeof(text),
+                   "{\"tso_epoch\": \"3\", \"format_version\":1,\"sha256\":\"%s\","
+                   "\"window_end_ts\":\"18446744073709551615\",\"attempt_id\":\"a-1\"}",
+                   hex);
+    assert_int_equal(sf_durable_decode(WINDOW_DESC, sf_view_str(text), arena, &diag, &message),
+                     SF_OK);
+    *strstr(text, "\"3\"") = ' '; /* no longer JSON */
+    assert_int_equal(sf_durable_decode(WINDOW_DESC, sf_view_str(text), arena, &diag, &message),
+                     SF_ERR_CORRUPT);
+    sf_arena_destroy(arena);
+}
+
 static void test_any_changed_byte_is_refused(void **state)
 {
     char text[512];
@@ -191,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_encode_is_canonical_with_own_checksum),
         cmocka_unit_test(test_decode_verifies),
+        cmocka_unit_test(test_other_text_of_the_content_verifies),
         cmocka_unit_test(test_any_changed_byte_is_refused),
         cmocka_unit_test(test_member_of_a_newer_binary_verifies_and_survives),
         cmocka_unit_test(test_read_names_the_key),

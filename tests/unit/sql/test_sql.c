@@ -5,7 +5,9 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
+#include "base/buf.h"
 #include "sql/sql.h"
 
 static struct sf_test_sql place; /* fresh for each test */
@@ -378,6 +380,46 @@ static void test_reader_keeps_its_snapshot(void **state)
     sf_sql_close(db);
 }
 
+static const struct sf_sql_upsert body_row = {
+    .table = "t", .columns = "id, body", .key = "id", .update = "body"};
+
+/* SQLite's log is copied back beside the writer, and starts anew under steady writes. */
+static void test_log_stays_bounded(void **state)
+{
+    const int rounds = 600, pages = 100;
+    const off_t most = (off_t)(49152 + 2 * pages) * 4120;
+    struct sf_buf path = {0};
+    struct stat st;
+    char blob[4000] = {0};
+    off_t largest = 0;
+
+    (void)state;
+    if (place.where.kind != SF_SQL_SQLITE)
+        skip();
+    struct sf_sql *db = open_db();
+    sf_buf_printf(&path, "%s-wal", place.where.path);
+    sf_buf_append(&path, "", 1);
+    struct sf_sql_conn *conn = sf_sql_acquire(db, NULL, SF_SQL_WRITE);
+    for (int round = 0; round < rounds; round++) {
+        assert_int_equal(sf_sql_begin(conn, NULL), SF_OK);
+        for (int i = 0; i < pages; i++) {
+            struct sf_sql_stmt *stmt;
+            assert_int_equal(sf_sql_prepare_upsert(conn, &body_row, NULL, &stmt), SF_OK);
+            sf_sql_bind_u64(stmt, 1, (uint64_t)i);
+            blob[0] = (char)round;
+            sf_sql_bind_blob(stmt, 2, sf_view_bytes(blob, sizeof(blob)));
+            assert_int_equal(sf_sql_run(stmt, NULL, NULL), SF_OK);
+        }
+        assert_int_equal(sf_sql_commit(conn, NULL), SF_OK);
+        assert_int_equal(stat((const char *)path.data, &st), 0);
+        largest = st.st_size > largest ? st.st_size : largest;
+    }
+    sf_sql_release(conn);
+    assert_true(largest <= most); /* not rounds x pages = 247 MB */
+    sf_buf_fini(&path);
+    sf_sql_close(db);
+}
+
 /* Two processes on one file: the second writer waits, and finds the first one's rows. */
 static void test_two_databases_on_one_file(void **state)
 {
@@ -507,6 +549,7 @@ int main(void)
                                        SQL(test_upserts),
                                        SQL(test_transaction_stands_or_falls_whole),
                                        SQL(test_reader_keeps_its_snapshot),
+                                       SQL(test_log_stays_bounded),
                                        SQL(test_two_databases_on_one_file),
                                        SQL(test_faults_around_the_commit),
                                        SQL(test_many_tasks_take_turns)};
