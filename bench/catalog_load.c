@@ -9,8 +9,8 @@
 #include "catalog_node.h"
 #include "searchfabric/v1/catalog_control_private.pb-c.h"
 
-#define MOST_CLIENTS 1024u /* in flight at a rate: what a driver that was held up starts at once   \
-                            */
+/* In flight at a rate: what a driver that was held up starts at once. */
+#define MOST_CLIENTS 1024u
 #define MOST_SAMPLES (8u << 20)
 
 struct bench_driver {
