@@ -7,14 +7,14 @@
  * it cannot (a reader holds an old snapshot), it tries again a good deal later; a log that became
  * too long all the same is copied back by the writer whatever that takes.
  */
+#include "sql/sqlite_copier.h"
+
 #include <pthread.h>
-#include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "sql/sqlite_copier.h"
 
 /* In pages of the log. */
 #define COPY_EVERY 8192  /* the thread copies when so many are new */
