@@ -12,7 +12,6 @@
  * channel, so the CPU per operation holds the caller's part too.
  */
 #include <argp.h>
-#include <ftw.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,6 +21,7 @@
 #include "allocator/allocator.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "bench_common.h"
 #include "contract/descriptor_set.h"
 #include "exec/reactor.h"
 #include "searchfabric/v1/catalog_control_private.pb-c.h"
@@ -75,28 +75,6 @@ struct bench {
     sem_t done;
     struct client clients[MOST_CLIENTS];
 };
-
-static int64_t now_ns(void)
-{
-    return sf_clock_mono_ns(sf_clock_system());
-}
-
-static double cpu_seconds(void)
-{
-    struct rusage u;
-
-    (void)getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
-}
-
-static void must(bool ok, const char *what)
-{
-    if (!ok) {
-        (void)fprintf(stderr, "bench_allocate: %s failed\n", what);
-        exit(1);
-    }
-}
 
 /* ---- the catalog: facts from memory, confirmed by their validator ---- */
 
@@ -155,7 +133,7 @@ static void send_next(struct client *c);
 static void went_well(struct client *c)
 {
     struct bench *b = c->bench;
-    int64_t now = now_ns();
+    int64_t now = bench_now_ns();
     size_t at = atomic_fetch_add_explicit(&b->result->count, 1, memory_order_relaxed);
 
     b->result->latencies_us[at % MOST_SAMPLES] = (uint32_t)((now - c->sent_ns) / 1000);
@@ -172,7 +150,7 @@ static void on_answer(void *user, const struct sf_diag *diag, const ProtobufCMes
     (void)response;
     if (diag->err != SF_OK)
         (void)fprintf(stderr, "%s\n", diag->message);
-    must(diag->err == SF_OK, "an allocation");
+    bench_must(diag->err == SF_OK, "an allocation");
     went_well(c);
 }
 
@@ -180,7 +158,7 @@ static void on_durable(struct sf_batch *batch)
 {
     struct client *c = SF_CONTAINER_OF(batch, struct client, batch);
 
-    must(c->put.err == SF_OK, "a put");
+    bench_must(c->put.err == SF_OK, "a put");
     went_well(c);
 }
 
@@ -190,7 +168,7 @@ static void send_next(struct client *c)
     unsigned long long number = b->kind == KIND_REPLAY ? 0 : (unsigned long long)c->next++;
     int n = snprintf(c->key, sizeof(c->key), "bench/%u/%u/%llu", b->round, c->id, number);
 
-    c->sent_ns = now_ns();
+    c->sent_ns = bench_now_ns();
     if (b->kind == KIND_PEER) {
         (void)snprintf(c->body, sizeof(c->body), "%s", c->key);
         c->put = (struct sf_put){.key = sf_view_bytes(c->key, (size_t)n),
@@ -236,8 +214,8 @@ static void client_init(struct bench *b, unsigned id)
 static void run_kind(struct bench *b, enum kind kind, unsigned clients, int64_t ms,
                      struct result *result)
 {
-    double cpu = cpu_seconds();
-    int64_t start = now_ns();
+    double cpu = bench_own_cpu_seconds();
+    int64_t start = bench_now_ns();
 
     b->result = result;
     b->kind = kind;
@@ -248,16 +226,8 @@ static void run_kind(struct bench *b, enum kind kind, unsigned clients, int64_t 
         send_next(&b->clients[i]);
     while (sem_wait(&b->done) != 0) {
     }
-    result->seconds += (double)(now_ns() - start) / 1e9;
-    result->cpu_seconds += cpu_seconds() - cpu;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a;
-    uint32_t y = *(const uint32_t *)b;
-
-    return (x > y) - (x < y);
+    result->seconds += (double)(bench_now_ns() - start) / 1e9;
+    result->cpu_seconds += bench_own_cpu_seconds() - cpu;
 }
 
 static void print_result(const char *name, unsigned clients, struct result *r)
@@ -267,7 +237,7 @@ static void print_result(const char *name, unsigned clients, struct result *r)
     struct rusage u;
 
     (void)getrusage(RUSAGE_SELF, &u);
-    qsort(r->latencies_us, samples, sizeof(r->latencies_us[0]), by_value);
+    bench_sort(r->latencies_us, samples);
     (void)printf("%-7s %8u %10.0f %8u %8u %8u %10.2f %8ld\n", name, clients,
                  (double)count / r->seconds, r->latencies_us[samples / 2],
                  r->latencies_us[samples - 1 - samples / 100],
@@ -294,14 +264,6 @@ static void run_level(struct bench *b, unsigned clients, int64_t ms)
 
 /* ---- the program ---- */
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
-{
-    (void)st;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
 static void on_drained(void *user)
 {
     (void)sem_post(user);
@@ -318,9 +280,9 @@ static void run_all(struct bench *b, const char *folder, int64_t ms)
     struct sf_loop *loops[REACTORS];
     struct sf_attempts attempts;
 
-    must(sf_reactors_start(REACTORS, sf_clock_system(), NULL, &b->reactors) == SF_OK,
-         "starting reactors");
-    must(sf_embedded_store_open(folder, NULL, &b->store) == SF_OK, "opening the store");
+    bench_must(sf_reactors_start(REACTORS, sf_clock_system(), NULL, &b->reactors) == SF_OK,
+               "starting reactors");
+    bench_must(sf_embedded_store_open(folder, NULL, &b->store) == SF_OK, "opening the store");
     for (unsigned i = 0; i < REACTORS; i++)
         loops[i] = sf_reactors_loop(b->reactors, i);
     sf_attempts_init(&attempts, 1);
@@ -402,17 +364,17 @@ int main(int argc, char **argv)
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &c) != 0)
         return 1;
-    must(sf_pbjson_register(
-             sf_view_bytes(sf_contract_descriptor_set, sf_contract_descriptor_set_size)) == SF_OK,
-         "registering the contract");
+    bench_must(sf_pbjson_register(sf_view_bytes(sf_contract_descriptor_set,
+                                                sf_contract_descriptor_set_size)) == SF_OK,
+               "registering the contract");
     sf_log_set_fd(-1);
     const char *folder = c.folder != NULL ? c.folder : mkdtemp(template);
-    must(folder != NULL, "making a folder");
+    bench_must(folder != NULL, "making a folder");
     (void)sem_init(&b->done, 0, 0);
     run_all(b, folder, c.ms);
     (void)sem_destroy(&b->done);
     free(b);
     if (c.folder == NULL)
-        (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        bench_remove_folder(folder);
     return 0;
 }

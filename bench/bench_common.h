@@ -16,6 +16,9 @@ int64_t bench_now_ns(void);
 /* User and system time of a process, in microseconds. */
 double bench_cpu_us(pid_t pid);
 
+/* User and system time of this process so far, in seconds. */
+double bench_own_cpu_seconds(void);
+
 /* Resident memory of a process, in KiB. */
 long bench_rss_kib(pid_t pid);
 

@@ -11,7 +11,6 @@
  * Submissions go through the in-process channel, so the CPU per operation holds the caller's part.
  */
 #include <argp.h>
-#include <ftw.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "bench_common.h"
 #include "commit/commit.h"
 #include "contract/descriptor_set.h"
 #include "exec/reactor.h"
@@ -81,27 +81,6 @@ struct bench {
     struct client clients[MOST_CLIENTS];
     char body[BODY_BYTES];
 };
-
-static int64_t now_ns(void)
-{
-    return sf_clock_mono_ns(sf_clock_system());
-}
-
-static double cpu_seconds(void)
-{
-    struct rusage u;
-    (void)getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
-}
-
-static void must(bool ok, const char *what)
-{
-    if (!ok) {
-        (void)fprintf(stderr, "bench_ingest: %s failed\n", what);
-        exit(1);
-    }
-}
 
 /* ---- loops ---- */
 
@@ -194,14 +173,14 @@ static void send_next(struct client *c)
     struct lane *lane = &c->bench->lanes[c->id % REACTORS];
     struct request r;
     fill(&r, c);
-    c->sent_ns = now_ns();
+    c->sent_ns = bench_now_ns();
     enum sf_err err = sf_client_stream_send(lane->stream, &r.message.base);
     if (err == SF_ERR_FULL) {
         c->blocked = lane->blocked;
         lane->blocked = c;
         return;
     }
-    must(err == SF_OK, "sending a batch");
+    bench_must(err == SF_OK, "sending a batch");
 }
 
 static void on_event(void *user, const ProtobufCMessage *message)
@@ -210,14 +189,14 @@ static void on_event(void *user, const ProtobufCMessage *message)
     struct bench *b = lane->bench;
     const Searchfabric__V1__SubmitPlannedBatchResponse *event = (const void *)message;
     struct client *c = &b->clients[event->submission_id];
-    must(event->event_case != SEARCHFABRIC__V1__SUBMIT_PLANNED_BATCH_RESPONSE__EVENT_REFUSED,
-         "a batch");
+    bench_must(event->event_case != SEARCHFABRIC__V1__SUBMIT_PLANNED_BATCH_RESPONSE__EVENT_REFUSED,
+               "a batch");
     if (event->event_case != SEARCHFABRIC__V1__SUBMIT_PLANNED_BATCH_RESPONSE__EVENT_GATE_REACHED)
         return;
     size_t at = atomic_fetch_add(&b->result->count, 1);
     if (at < MOST_SAMPLES)
-        b->result->latencies_us[at] = (uint32_t)((now_ns() - c->sent_ns) / 1000);
-    if (now_ns() < b->end_ns)
+        b->result->latencies_us[at] = (uint32_t)((bench_now_ns() - c->sent_ns) / 1000);
+    if (bench_now_ns() < b->end_ns)
         send_next(c);
     else if (atomic_fetch_sub(&b->running, 1) == 1)
         (void)sem_post(&b->done);
@@ -273,9 +252,9 @@ static void run_kind(struct bench *b, enum kind kind, unsigned clients, int64_t 
                      struct result *result)
 {
     struct sf_tso stamp;
-    must(sf_tso_get_wait(b->tso, NULL, 1, &stamp) == SF_OK, "getting a timestamp");
-    double cpu = cpu_seconds();
-    int64_t start = now_ns();
+    bench_must(sf_tso_get_wait(b->tso, NULL, 1, &stamp) == SF_OK, "getting a timestamp");
+    double cpu = bench_own_cpu_seconds();
+    int64_t start = bench_now_ns();
     b->result = result;
     b->kind = kind;
     b->round++;
@@ -285,15 +264,8 @@ static void run_kind(struct bench *b, enum kind kind, unsigned clients, int64_t 
     for (unsigned i = 0; i < clients; i++)
         sf_loop_post(b->lanes[i % REACTORS].loop, &b->clients[i].start);
     wait_done(b);
-    result->seconds += (double)(now_ns() - start) / 1e9;
-    result->cpu_seconds += cpu_seconds() - cpu;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a;
-    uint32_t y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
+    result->seconds += (double)(bench_now_ns() - start) / 1e9;
+    result->cpu_seconds += bench_own_cpu_seconds() - cpu;
 }
 
 static void print_result(const char *name, unsigned clients, struct result *r)
@@ -302,7 +274,7 @@ static void print_result(const char *name, unsigned clients, struct result *r)
     size_t samples = count < MOST_SAMPLES ? count : MOST_SAMPLES;
     struct rusage u;
     (void)getrusage(RUSAGE_SELF, &u);
-    qsort(r->latencies_us, samples, sizeof(r->latencies_us[0]), by_value);
+    bench_sort(r->latencies_us, samples);
     (void)printf("%-8s %8u %10.0f %8u %8u %8u %10.2f %8ld\n", name, clients,
                  (double)count / r->seconds, r->latencies_us[samples / 2],
                  r->latencies_us[samples - 1 - samples / 100],
@@ -329,29 +301,21 @@ static void run_levels(struct bench *b, int64_t ms)
 
 /* ---- the program ---- */
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
-{
-    (void)st;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
 static void run_all(struct bench *b, const char *folder, int64_t ms)
 {
     struct sf_loop *loops[REACTORS];
     struct sf_attempts attempts;
     struct sf_diag diag;
     sf_diag_init(&diag);
-    must(sf_reactors_start(REACTORS, sf_clock_system(), NULL, &b->reactors) == SF_OK,
-         "starting reactors");
-    must(sf_embedded_store_open(folder, NULL, &b->store) == SF_OK, "opening the store");
+    bench_must(sf_reactors_start(REACTORS, sf_clock_system(), NULL, &b->reactors) == SF_OK,
+               "starting reactors");
+    bench_must(sf_embedded_store_open(folder, NULL, &b->store) == SF_OK, "opening the store");
     for (unsigned i = 0; i < REACTORS; i++)
         loops[i] = sf_reactors_loop(b->reactors, i);
     sf_attempts_init(&attempts, 1);
     const struct sf_oracle_options oracle = {
         .store = b->store, .loop = loops[0], .clock = sf_clock_system(), .attempts = &attempts};
-    must(sf_oracle_open(&oracle, NULL, NULL, &b->tso) == SF_OK, "opening the oracle");
+    bench_must(sf_oracle_open(&oracle, NULL, NULL, &b->tso) == SF_OK, "opening the oracle");
     const struct sf_commit_deps deps = {.store = b->store,
                                         .loops = loops,
                                         .loop_count = REACTORS,
@@ -359,7 +323,7 @@ static void run_all(struct bench *b, const char *folder, int64_t ms)
                                         .tso = b->tso,
                                         .attempts = &attempts,
                                         .owner_id = "bench"};
-    must(sf_commit_open(&deps, NULL, &diag, &b->commit) == SF_OK, "opening the coordinator");
+    bench_must(sf_commit_open(&deps, NULL, &diag, &b->commit) == SF_OK, "opening the coordinator");
     const struct sf_service *services[] = {sf_commit_service(b->commit)};
     b->channel = sf_inproc_channel_new(services, 1, "planner", sf_clock_system());
     for (unsigned i = 0; i < REACTORS; i++) {
@@ -375,7 +339,7 @@ static void run_all(struct bench *b, const char *folder, int64_t ms)
         sf_loop_post(loops[i], &b->lanes[i].end);
         wait_done(b);
     }
-    must(sf_commit_drain(b->commit, NULL, 30000) == SF_OK, "draining");
+    bench_must(sf_commit_drain(b->commit, NULL, 30000) == SF_OK, "draining");
     sf_channel_destroy(b->channel);
     sf_commit_close(b->commit, NULL);
     sf_tso_source_destroy(b->tso);
@@ -422,18 +386,18 @@ int main(int argc, char **argv)
     struct bench *b = sf_calloc(1, sizeof(*b));
     if (argp_parse(&argp, argc, argv, 0, NULL, &c) != 0)
         return 1;
-    must(sf_pbjson_register(
-             sf_view_bytes(sf_contract_descriptor_set, sf_contract_descriptor_set_size)) == SF_OK,
-         "registering the contract");
+    bench_must(sf_pbjson_register(sf_view_bytes(sf_contract_descriptor_set,
+                                                sf_contract_descriptor_set_size)) == SF_OK,
+               "registering the contract");
     sf_log_set_fd(-1);
     memset(b->body, 'x', sizeof(b->body));
     const char *folder = c.folder != NULL ? c.folder : mkdtemp(template);
-    must(folder != NULL, "making a folder");
+    bench_must(folder != NULL, "making a folder");
     (void)sem_init(&b->done, 0, 0);
     run_all(b, folder, c.ms);
     (void)sem_destroy(&b->done);
     free(b);
     if (c.folder == NULL)
-        (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        bench_remove_folder(folder);
     return 0;
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "bench_common.h"
 #include "exec/reactor.h"
 #include "interop/echo_service.h"
 #include "rpc/channel.h"
@@ -56,7 +57,7 @@ static void on_done(void *user, const struct sf_diag *diag, const ProtobufCMessa
 {
     struct slot *slot = user;
     struct run *run = slot->run;
-    int64_t ns = sf_clock_mono_ns(sf_clock_system()) - slot->start_ns;
+    int64_t ns = bench_now_ns() - slot->start_ns;
 
     (void)response;
     if (diag->err != SF_OK)
@@ -75,7 +76,7 @@ static void start_call(struct slot *slot)
     struct run *run = slot->run;
 
     run->to_start--;
-    slot->start_ns = sf_clock_mono_ns(sf_clock_system());
+    slot->start_ns = bench_now_ns();
     sf_channel_unary(slot->channel, "/sftest.v1.Echo/Unary", &run->request.base, NULL, run->loop,
                      on_done, slot);
 }
@@ -91,48 +92,6 @@ static void on_run(struct sf_task *task)
             start_call(slot);
         }
     }
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a;
-    uint32_t y = *(const uint32_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* User and system time of a process in microseconds. */
-static double cpu_us(pid_t pid)
-{
-    char path[64], text[1024];
-    unsigned long user = 0, sys = 0;
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "r");
-    if (file == NULL)
-        return 0;
-    size_t n = fread(text, 1, sizeof(text) - 1, file);
-    (void)fclose(file);
-    text[n] = '\0';
-    const char *rest = strrchr(text, ')');
-    if (rest == NULL ||
-        sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &sys) != 2)
-        return 0;
-    return (double)(user + sys) * 1e6 / (double)sysconf(_SC_CLK_TCK);
-}
-
-static long rss_kib(pid_t pid)
-{
-    char path[64];
-    long pages = 0;
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
-    FILE *file = fopen(path, "r");
-    if (file == NULL || fscanf(file, "%*d %ld", &pages) != 1)
-        pages = 0;
-    if (file != NULL)
-        (void)fclose(file);
-    return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
 /* Runs one setting against a server; its CPU microseconds per call. */
@@ -163,20 +122,20 @@ static double measure(struct sf_reactors *reactors, const struct setting *settin
         size_t count = round == 0 ? calls / 10 + 1 : calls;
         run.to_start = run.to_end = count;
         run.measured = run.failed = 0;
-        cpu = cpu_us(pid);
-        int64_t start_ns = sf_clock_mono_ns(sf_clock_system());
+        cpu = bench_cpu_us(pid);
+        int64_t start_ns = bench_now_ns();
         sf_loop_post(run.loop, &run.task);
         sf_waiter_wait(&run.done);
-        double seconds = (double)(sf_clock_mono_ns(sf_clock_system()) - start_ns) / 1e9;
-        cpu = (cpu_us(pid) - cpu) / (double)count;
+        double seconds = (double)(bench_now_ns() - start_ns) / 1e9;
+        cpu = (bench_cpu_us(pid) - cpu) / (double)count;
         if (round == 0)
             continue;
-        qsort(run.latency_us, count, sizeof(*run.latency_us), by_value);
+        bench_sort(run.latency_us, count);
         printf("%-8s %-20s %9.0f calls/s  p50 %5u us  p99 %5u us  p99.9 %5u us  server CPU %6.2f "
                "us/call  server RSS %ld KiB  failed %zu\n",
                who, setting->name, (double)count / seconds, run.latency_us[count / 2],
                run.latency_us[count - count / 100 - 1], run.latency_us[count - count / 1000 - 1],
-               cpu, rss_kib(pid), run.failed);
+               cpu, bench_rss_kib(pid), run.failed);
     }
     sf_waiter_fini(&run.done);
     for (unsigned i = 0; i < run.conns; i++)

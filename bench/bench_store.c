@@ -10,7 +10,6 @@
  */
 #include <argp.h>
 #include <errno.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <rocksdb/c.h>
 #include <semaphore.h>
@@ -21,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "bench_common.h"
 #include "object/store.h"
 
 #define BODY_BYTES   200u
@@ -63,20 +63,6 @@ struct bench {
     struct client clients[MOST_CLIENTS];
 };
 
-static int64_t now_ns(void)
-{
-    return sf_clock_mono_ns(sf_clock_system());
-}
-
-static double cpu_seconds(void)
-{
-    struct rusage u;
-
-    (void)getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
-}
-
 static void note(struct bench *b, int64_t ns)
 {
     size_t at = atomic_fetch_add_explicit(&b->result->count, 1, memory_order_relaxed);
@@ -94,24 +80,16 @@ static void next_put(struct client *c)
     c->put = (struct sf_put){.key = sf_view_bytes(c->key, (size_t)n),
                              .body = sf_view_bytes(c->body, sizeof(c->body)),
                              .cond = SF_PUT_ABSENT};
-    c->sent_ns = now_ns();
-}
-
-static void must(bool ok, const char *what)
-{
-    if (!ok) {
-        (void)fprintf(stderr, "bench_store: %s failed\n", what);
-        exit(1);
-    }
+    c->sent_ns = bench_now_ns();
 }
 
 static void on_durable(struct sf_batch *batch)
 {
     struct client *c = SF_CONTAINER_OF(batch, struct client, batch);
     struct bench *b = c->bench;
-    int64_t now = now_ns();
+    int64_t now = bench_now_ns();
 
-    must(c->put.err == SF_OK, "a put");
+    bench_must(c->put.err == SF_OK, "a put");
     note(b, now - c->sent_ns);
     if (now < b->end_ns) {
         next_put(c);
@@ -141,8 +119,8 @@ static void *wait_main(void *arg)
 
     do {
         next_put(c);
-        must(sf_store_put_wait(c->bench->store, NULL, &c->put) == SF_OK, "a put");
-        now = now_ns();
+        bench_must(sf_store_put_wait(c->bench->store, NULL, &c->put) == SF_OK, "a put");
+        now = bench_now_ns();
         note(c->bench, now - c->sent_ns);
     } while (now < c->bench->end_ns);
     return NULL;
@@ -158,8 +136,8 @@ static void *peer_main(void *arg)
         char *error = NULL;
         next_put(c);
         rocksdb_put(b->peer, b->sync, c->key, c->put.key.len, c->body, sizeof(c->body), &error);
-        must(error == NULL, "a put of the peer");
-        now = now_ns();
+        bench_must(error == NULL, "a put of the peer");
+        now = bench_now_ns();
         note(b, now - c->sent_ns);
     } while (now < b->end_ns);
     return NULL;
@@ -168,7 +146,8 @@ static void *peer_main(void *arg)
 static void run_threads(struct bench *b, unsigned clients, void *(*run)(void *))
 {
     for (unsigned i = 0; i < clients; i++)
-        must(pthread_create(&b->clients[i].thread, NULL, run, &b->clients[i]) == 0, "a thread");
+        bench_must(pthread_create(&b->clients[i].thread, NULL, run, &b->clients[i]) == 0,
+                   "a thread");
     for (unsigned i = 0; i < clients; i++)
         (void)pthread_join(b->clients[i].thread, NULL);
 }
@@ -179,8 +158,8 @@ static void run_kind(struct bench *b, enum kind kind, unsigned clients, int64_t 
                      struct result *result)
 {
     uint64_t syncs = sf_embedded_store_syncs(b->store);
-    double cpu = cpu_seconds();
-    int64_t start = now_ns();
+    double cpu = bench_own_cpu_seconds();
+    int64_t start = bench_now_ns();
 
     b->result = result;
     b->round++;
@@ -189,17 +168,9 @@ static void run_kind(struct bench *b, enum kind kind, unsigned clients, int64_t 
         run_submit(b, clients);
     else
         run_threads(b, clients, kind == KIND_WAIT ? wait_main : peer_main);
-    result->seconds += (double)(now_ns() - start) / 1e9;
-    result->cpu_seconds += cpu_seconds() - cpu;
+    result->seconds += (double)(bench_now_ns() - start) / 1e9;
+    result->cpu_seconds += bench_own_cpu_seconds() - cpu;
     result->syncs += sf_embedded_store_syncs(b->store) - syncs;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a;
-    uint32_t y = *(const uint32_t *)b;
-
-    return (x > y) - (x < y);
 }
 
 static void print_result(unsigned clients, struct result *r)
@@ -210,7 +181,7 @@ static void print_result(unsigned clients, struct result *r)
     struct rusage u;
 
     (void)getrusage(RUSAGE_SELF, &u);
-    qsort(r->latencies_us, samples, sizeof(r->latencies_us[0]), by_value);
+    bench_sort(r->latencies_us, samples);
     if (r->syncs > 0)
         (void)snprintf(syncs, sizeof(syncs), "%.0f", (double)r->syncs / r->seconds);
     (void)printf("%-6s %8u %10.0f %9s %8u %8u %8u %10.2f %8ld\n", r->name, clients,
@@ -239,14 +210,6 @@ static void run_level(struct bench *b, unsigned clients, int64_t ms)
     }
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
-{
-    (void)st;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
 static rocksdb_t *open_peer(const char *folder, rocksdb_options_t **out_options)
 {
     char path[4096];
@@ -256,7 +219,7 @@ static rocksdb_t *open_peer(const char *folder, rocksdb_options_t **out_options)
     *out_options = rocksdb_options_create();
     rocksdb_options_set_create_if_missing(*out_options, 1);
     rocksdb_t *db = rocksdb_open(*out_options, path, &error);
-    must(error == NULL, "opening the peer");
+    bench_must(error == NULL, "opening the peer");
     return db;
 }
 
@@ -305,9 +268,9 @@ int main(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, 0, NULL, &c) != 0)
         return 1;
     const char *folder = c.folder != NULL ? c.folder : mkdtemp(template);
-    must(folder != NULL, "making a folder");
+    bench_must(folder != NULL, "making a folder");
     (void)snprintf(path, sizeof(path), "%s/store", folder);
-    must(sf_embedded_store_open(path, NULL, &b->store) == SF_OK, "opening the store");
+    bench_must(sf_embedded_store_open(path, NULL, &b->store) == SF_OK, "opening the store");
     b->peer = open_peer(folder, &options);
     b->sync = rocksdb_writeoptions_create();
     rocksdb_writeoptions_set_sync(b->sync, 1);
@@ -328,6 +291,6 @@ int main(int argc, char **argv)
     (void)sem_destroy(&b->done);
     free(b);
     if (c.folder == NULL)
-        (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        bench_remove_folder(folder);
     return 0;
 }

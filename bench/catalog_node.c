@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -209,14 +208,6 @@ struct read_order {
     char name[160];
 };
 
-static double process_cpu(void)
-{
-    struct rusage u;
-    (void)getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
-}
-
 static void run_reads(struct node *n, const struct read_order *order,
                       struct bench_node_reads out[2])
 {
@@ -242,13 +233,13 @@ static void run_reads(struct node *n, const struct read_order *order,
         else
             get.collection = &ref;
         int64_t start = bench_now_ns();
-        double cpu = process_cpu();
+        double cpu = bench_own_cpu_seconds();
         for (uint64_t i = 0; i < order->count; i++)
             sf_channel_unary(n->channel, BENCH_PUBLIC "GetCollectionMetadata", &get.base, NULL,
                              NULL, on_read, &answered);
         out[by_name] = (struct bench_node_reads){.calls = answered,
                                                  .seconds = (double)(bench_now_ns() - start) / 1e9,
-                                                 .cpu_seconds = process_cpu() - cpu};
+                                                 .cpu_seconds = bench_own_cpu_seconds() - cpu};
     }
 }
 
