@@ -26,6 +26,55 @@ static void note(struct wire *wire, const char *what, struct sf_view key)
     pthread_mutex_unlock(&wire->trace_mu);
 }
 
+int world_setup(void **state)
+{
+    *state = world_new(true);
+    return 0;
+}
+
+int world_setup_shared(void **state)
+{
+    *state = world_new(false);
+    return 0;
+}
+
+int world_teardown(void **state)
+{
+    world_destroy(*state);
+    return 0;
+}
+
+void world_execute(struct world *w, const char *sql)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
+    assert_int_equal(sf_sql_exec(conn, sql, &w->diag), SF_OK);
+    sf_sql_release(conn);
+    if (w->catalog != NULL)
+        sf_catalog_flush(w->catalog);
+}
+
+void world_depose(struct world *w)
+{
+    SF_PB(RecoverySegmentObject) segment;
+    SF_PB(TakeoverRecord) takeover;
+    struct sf_catalog_stats stats;
+    sf_catalog_stats(w->catalog, &stats);
+    searchfabric__v1__recovery_segment_object__init(&segment);
+    searchfabric__v1__takeover_record__init(&takeover);
+    segment.format_version = SF_CATALOG_FORMAT_VERSION;
+    segment.attempt_id = "other";
+    segment.recovery_segment_epoch = stats.newest_segment + 1;
+    segment.takeover = &takeover;
+    takeover.owner_id = "other";
+    struct sf_catalog_put put = {0};
+    sf_catalog_key_segment(&put.key, stats.newest_segment + 1);
+    sf_catalog_put_encode(&put, &segment.base, true, NULL);
+    struct sf_put once;
+    sf_catalog_put_fill(&put, 0, 0, &once);
+    assert_int_equal(sf_store_put_wait(w->truth, NULL, &once), SF_OK);
+    sf_catalog_put_fini(&put);
+}
+
 void world_trace(struct world *w)
 {
     sf_buf_clear(&w->wire.trace);

@@ -72,6 +72,17 @@ struct world *world_new(bool exclusive);
 struct world *world_new_at(bool exclusive, const struct sf_test_sql *place);
 void world_destroy(struct world *w);
 
+/* Fixtures: a world whose store the catalog holds alone; one that other owners may hold too. */
+int world_setup(void **state);
+int world_setup_shared(void **state);
+int world_teardown(void **state);
+
+/* Changes rows behind the catalog's back; what it remembers is forgotten. */
+void world_execute(struct world *w, const char *sql);
+
+/* Another owner's takeover record stands at the next slot. */
+void world_depose(struct world *w);
+
 /* Stops the catalog; a cut wire is mended. */
 void world_stop(struct world *w);
 

@@ -4,24 +4,6 @@
 
 #include "component/catalog/catalog_world.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 static const char *detail(const struct world *w, const char *key)
 {
     const char *value = sf_diag_get(&w->diag, key);
@@ -702,21 +684,21 @@ static void test_rebuild(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_namespace_create, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_namespace_replay, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_namespace_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_identity_bounds, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_collection_life, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_convergence, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_name_binding, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_admission, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_admission, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_schema_business, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_schema_fence, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_prefix, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_namespace_create, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_namespace_replay, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_namespace_refusals, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_identity_bounds, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_collection_life, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_convergence, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_name_binding, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_admission, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_admission, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_schema_business, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_schema_fence, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_pages, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_prefix, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, world_setup_shared, world_teardown),
     };
     return SF_RUN_TESTS("catalog_calls", tests);
 }

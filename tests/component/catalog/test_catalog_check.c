@@ -7,25 +7,6 @@
 #include "component/catalog/lineage_world.h"
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
-static void execute(struct world *w, const char *sql)
-{
-    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
-    assert_int_equal(sf_sql_exec(conn, sql, &w->diag), SF_OK);
-    sf_sql_release(conn);
-}
-
 static const SF_PB(CheckCatalogResponse) * check(struct world *w, bool repair)
 {
     SF_PB(CheckCatalogRequest) request;
@@ -71,11 +52,11 @@ static void test_rows(void **state)
     SF_PROVES("CCS-3.2-08");
     uint64_t id, ns = make(w, &id);
     const char *dump = world_dump(w), *answers = world_answers(w, ns);
-    execute(w, "UPDATE namespaces SET options_json = '{\"entries\":{\"x\":\"y\"}}';"
-               "UPDATE collections SET updated_at_unix_ms = 5;"
-               "UPDATE schema_generations SET sync_state = 'APPLYING';"
-               "UPDATE catalog_replay_index SET original_outcome_json ="
-               " REPLACE(original_outcome_json, 'client-1', 'client-2');");
+    world_execute(w, "UPDATE namespaces SET options_json = '{\"entries\":{\"x\":\"y\"}}';"
+                     "UPDATE collections SET updated_at_unix_ms = 5;"
+                     "UPDATE schema_generations SET sync_state = 'APPLYING';"
+                     "UPDATE catalog_replay_index SET original_outcome_json ="
+                     " REPLACE(original_outcome_json, 'client-1', 'client-2');");
     const SF_PB(CheckCatalogResponse) *told = check(w, false);
     assert_true(told->problems == 6 && told->repaired == 0);
     assert_int_equal(findings(told, "row_differs"), 6);
@@ -86,8 +67,8 @@ static void test_rows(void **state)
     assert_string_equal(world_answers(w, ns), answers);
     assert_true(check(w, false)->problems == 0);
     /* lost records: rows and answers come back */
-    execute(w, "DELETE FROM catalog_replay_index; DELETE FROM collections;"
-               "DELETE FROM schema_generations; DELETE FROM collection_name_epochs;");
+    world_execute(w, "DELETE FROM catalog_replay_index; DELETE FROM collections;"
+                     "DELETE FROM schema_generations; DELETE FROM collection_name_epochs;");
     done = check(w, true);
     assert_int_equal(findings(done, "row_missing"), 3);
     assert_true(done->problems == done->repaired);
@@ -110,11 +91,11 @@ static void test_lost_rows(void **state)
     assert_int_equal(swept->released_collection_names, 1);
     assert_int_equal(swept->released_namespace_names, 1);
     assert_true(check(w, false)->problems == 0);
-    execute(w, "DELETE FROM namespaces;");
+    world_execute(w, "DELETE FROM namespaces;");
     const SF_PB(CheckCatalogResponse) *found = check(w, false);
     assert_int_equal(findings(found, "row_lost"), 1);
     assert_true(found->problems == 1);
-    execute(w, "DELETE FROM collections; DELETE FROM schema_generations;");
+    world_execute(w, "DELETE FROM collections; DELETE FROM schema_generations;");
     found = check(w, true);
     assert_int_equal(findings(found, "row_lost"), 2); /* nothing of them is guessed */
     assert_true(found->repaired == 0);
@@ -191,8 +172,8 @@ static void test_limit(void **state)
     SF_PB(CheckCatalogRequest) request;
     uint64_t id;
     (void)make(w, &id);
-    execute(w, "UPDATE namespaces SET updated_at_unix_ms = 5;"
-               "UPDATE collections SET updated_at_unix_ms = 5;");
+    world_execute(w, "UPDATE namespaces SET updated_at_unix_ms = 5;"
+                     "UPDATE collections SET updated_at_unix_ms = 5;");
     searchfabric__v1__check_catalog_request__init(&request);
     request.max_findings = 1;
     const SF_PB(CheckCatalogResponse) *found = world_call(w, "CheckCatalog", &request);
@@ -249,13 +230,13 @@ static void test_replay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_clean, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_rows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_pointers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_objects, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_replay, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_clean, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rows, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_lost_rows, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_pointers, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_objects, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_limit, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_replay, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_check", tests);
 }

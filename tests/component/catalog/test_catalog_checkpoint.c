@@ -9,31 +9,6 @@
 #include "component/catalog/quota_world.h"
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
-static void execute(struct world *w, const char *sql)
-{
-    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
-    assert_int_equal(sf_sql_exec(conn, sql, &w->diag), SF_OK);
-    sf_sql_release(conn);
-}
-
 /* ---- calls -------------------------------------------------------------------------------- */
 
 static const SF_PB(CheckpointManifestObject) * create(struct world *w)
@@ -479,7 +454,7 @@ static void test_fails_closed(void **state)
         sf_buf_append(&key, "", 1);
         remove_object(w, (const char *)key.data);
         world_stop(w);
-        execute(w, "DELETE FROM catalog_lane_shards;");
+        world_execute(w, "DELETE FROM catalog_lane_shards;");
         assert_int_equal(world_open(w), SF_ERR_CORRUPT);
         char slot[32];
         snprintf(slot, sizeof(slot), "segment %" PRIu64, bound + 1);
@@ -698,30 +673,14 @@ static void test_deposed(void **state)
 {
     struct world *w = *state;
     (void)make(w);
-    SF_PB(RecoverySegmentObject) segment;
-    SF_PB(TakeoverRecord) takeover;
-    struct sf_catalog_stats stats;
-    sf_catalog_stats(w->catalog, &stats);
-    searchfabric__v1__recovery_segment_object__init(&segment);
-    searchfabric__v1__takeover_record__init(&takeover);
-    segment.format_version = 1;
-    segment.attempt_id = "other";
-    segment.recovery_segment_epoch = stats.newest_segment + 1;
-    segment.takeover = &takeover;
-    takeover.owner_id = "other";
-    struct sf_catalog_put put = {0};
-    sf_catalog_key_segment(&put.key, stats.newest_segment + 1);
-    sf_catalog_put_encode(&put, &segment.base, true, NULL);
-    struct sf_put once;
-    sf_catalog_put_fill(&put, 0, 0, &once);
-    assert_int_equal(sf_store_put_wait(w->truth, NULL, &once), SF_OK);
-    sf_catalog_put_fini(&put);
+    world_depose(w);
     SF_PB(CreateCheckpointRequest) request;
     searchfabric__v1__create_checkpoint_request__init(&request);
     assert_null(world_call(w, "CreateCheckpoint", &request));
     assert_int_equal(w->diag.err, SF_BACKEND_UNAVAILABLE);
     assert_null(world_object(w, "catalog-checkpoints/checkpoint_00000000000000000001.manifest.json",
                              &searchfabric__v1__checkpoint_manifest_object__descriptor));
+    struct sf_catalog_stats stats;
     sf_catalog_stats(w->catalog, &stats);
     assert_true(stats.deposed);
 }
@@ -729,22 +688,22 @@ static void test_deposed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_contents, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_name_epochs, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_shards, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_contents, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_name_epochs, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_shards, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_kept, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, world_setup_shared, world_teardown),
         cmocka_unit_test(test_fall_back),
-        cmocka_unit_test_setup_teardown(test_flipped_byte, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_flipped_byte, world_setup, world_teardown),
         cmocka_unit_test(test_fails_closed),
-        cmocka_unit_test_setup_teardown(test_convergence_after, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_epoch_of_object, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_pointers_above, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_pointers_below, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_convergence_after, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_epoch_of_object, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_pointers_above, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_pointers_below, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_order, world_setup, world_teardown),
         cmocka_unit_test(test_cadence),
-        cmocka_unit_test_setup_teardown(test_deposed, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_deposed, world_setup_shared, world_teardown),
     };
     return SF_RUN_TESTS("catalog_checkpoint", tests);
 }

@@ -8,18 +8,6 @@ static _Atomic bool heads_unreadable;
 static const struct sf_store_vtable *below;
 static struct sf_store_vtable above;
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 static void answer_unavailable(struct sf_task *task)
 {
     struct sf_get *get = SF_CONTAINER_OF(task, struct sf_get, task);
@@ -92,7 +80,7 @@ static void test_half_a_signal_is_read_at_once(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_half_a_signal_is_read_at_once, setup, teardown)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
+        test_half_a_signal_is_read_at_once, world_setup, world_teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

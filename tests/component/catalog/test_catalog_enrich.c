@@ -10,24 +10,6 @@
 #include "component/catalog/catalog_manifests.h"
 #include "component/catalog/lineage_world.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 static const SF_PB(CollectionDescriptor) *
     collection_of(struct world *w, uint64_t ns, uint64_t collection)
 {
@@ -525,21 +507,22 @@ static void test_wakes_overflow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_collection_fields, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_collection_fields, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_head_advance_wakes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_backlog_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_namespace_aggregate, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_zero_children, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_revisions_stay, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_idle_and_restart, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_broken_manifests, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_deposed, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_encryption, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_encryption_is_synchronous, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_collection_fields, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_collection_fields, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_head_advance_wakes, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_backlog_refusals, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_namespace_aggregate, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_zero_children, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_revisions_stay, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_idle_and_restart, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_broken_manifests, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_deposed, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_encryption, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_encryption_is_synchronous, world_setup,
+                                        world_teardown),
         cmocka_unit_test(test_missing_fields),
-        cmocka_unit_test_setup_teardown(test_wakes_overflow, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wakes_overflow, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_enrich", tests);
 }

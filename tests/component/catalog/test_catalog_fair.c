@@ -8,18 +8,6 @@
 #include "component/catalog/catalog_manifests.h"
 #include "component/catalog/lineage_world.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 static const char *name_of(struct world *w, const char *prefix, unsigned n)
 {
     char text[64];
@@ -218,12 +206,16 @@ static void test_audit_passes_by(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_kept_names_hide_nobody, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_broken_tombstone_hides_nobody, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_busy_collections_hide_nobody, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_broken_statistics_hide_nobody, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_idle_contradictions_hide_nobody, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_audit_passes_by, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kept_names_hide_nobody, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_broken_tombstone_hides_nobody, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_busy_collections_hide_nobody, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_broken_statistics_hide_nobody, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_idle_contradictions_hide_nobody, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_audit_passes_by, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_fair", tests);
 }

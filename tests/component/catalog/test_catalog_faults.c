@@ -6,34 +6,6 @@
 
 #include "component/catalog/catalog_world.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
-/* Changes rows behind the catalog's back. */
-static void execute(struct world *w, const char *sql)
-{
-    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
-    assert_int_equal(sf_sql_exec(conn, sql, &w->diag), SF_OK);
-    sf_sql_release(conn);
-    if (w->catalog != NULL)
-        sf_catalog_flush(w->catalog);
-}
-
 /* ---- crash points ------------------------------------------------------------------------- */
 
 enum victim { VICTIM_NAMESPACE, VICTIM_UPDATE, VICTIM_COLLECTION, VICTIM_SCHEMA, VICTIM_COUNT };
@@ -171,7 +143,7 @@ static void test_lost_index_row(void **state)
     struct world *w = *state;
     SF_PB(PutNamespaceMetadataRequest) *create = world_namespace_request(w, "k1", "alpha");
     const char *first = world_json(w, world_call(w, "PutNamespaceMetadata", create));
-    execute(w, "DELETE FROM catalog_replay_index; DELETE FROM namespaces;");
+    world_execute(w, "DELETE FROM catalog_replay_index; DELETE FROM namespaces;");
     assert_string_equal(world_json(w, world_call(w, "PutNamespaceMetadata", create)), first);
     create->options = world_options(w, "a", "b");
     assert_null(world_call(w, "PutNamespaceMetadata", create));
@@ -224,7 +196,7 @@ static void test_missing_encryption(void **state)
     get.lookup_case = SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_ID;
     get.namespace_id = ns;
     assert_non_null(world_call(w, "GetNamespaceMetadata", &get));
-    execute(w, "UPDATE namespaces SET encryption_json = '{}';");
+    world_execute(w, "UPDATE namespaces SET encryption_json = '{}';");
     assert_null(world_call(w, "GetNamespaceMetadata", &get));
     assert_int_equal(w->diag.err, SF_CATALOG_UNAVAILABLE);
     assert_string_equal(sf_diag_get(&w->diag, "catalog_unavailable_reason"),
@@ -249,17 +221,18 @@ static void test_completeness(void **state)
     assert_true(answer->descriptor->approx_stats->approx_row_count == 0);
     assert_int_equal(answer->descriptor->index->state_case,
                      SEARCHFABRIC__V1__INDEX_STATUS__STATE_UP_TO_DATE);
-    execute(w, "UPDATE namespaces SET index_json = NULL;");
+    world_execute(w, "UPDATE namespaces SET index_json = NULL;");
     answer = world_call(w, "GetNamespaceMetadata", &get);
     assert_int_equal(answer->descriptor->completeness->publishing->n_missing_fields, 1);
     assert_string_equal(answer->descriptor->completeness->publishing->missing_fields[0], "index");
-    execute(w, "UPDATE namespaces SET index_json = approx_stats_json, approx_stats_json = NULL;");
-    execute(w, "UPDATE namespaces SET index_json = '{\"up_to_date\":{}}';");
+    world_execute(
+        w, "UPDATE namespaces SET index_json = approx_stats_json, approx_stats_json = NULL;");
+    world_execute(w, "UPDATE namespaces SET index_json = '{\"up_to_date\":{}}';");
     answer = world_call(w, "GetNamespaceMetadata", &get);
     assert_int_equal(answer->descriptor->completeness->publishing->n_missing_fields, 1);
     assert_string_equal(answer->descriptor->completeness->publishing->missing_fields[0],
                         "approx_stats");
-    execute(w, "UPDATE namespaces SET index_json = NULL;");
+    world_execute(w, "UPDATE namespaces SET index_json = NULL;");
     answer = world_call(w, "GetNamespaceMetadata", &get);
     assert_int_equal(answer->descriptor->completeness->publishing->n_missing_fields, 2);
     assert_string_equal(answer->descriptor->completeness->publishing->missing_fields[0],
@@ -380,9 +353,9 @@ static void test_foreign_projection(void **state)
     struct world *w = *state;
     uint64_t ns = world_namespace(w, "n1", "alpha");
     const char *before = world_answers(w, ns);
-    execute(w, "UPDATE catalog_lane_shards SET watermark = watermark + 1000,"
-               " owner_epoch = owner_epoch + 1000;");
-    execute(w, "DELETE FROM namespaces;");
+    world_execute(w, "UPDATE catalog_lane_shards SET watermark = watermark + 1000,"
+                     " owner_epoch = owner_epoch + 1000;");
+    world_execute(w, "DELETE FROM namespaces;");
     world_restart(w);
     struct sf_catalog_stats stats;
     sf_catalog_stats(w->catalog, &stats);
@@ -403,7 +376,7 @@ static void test_hole(void **state)
     sf_buf_fini(&key);
     world_restart(w); /* nothing above the watermark is missing */
     world_stop(w);
-    execute(w, "DELETE FROM catalog_lane_shards;");
+    world_execute(w, "DELETE FROM catalog_lane_shards;");
     assert_int_equal(world_open(w), SF_ERR_CORRUPT);
 }
 
@@ -450,7 +423,7 @@ static void test_damaged_object(void **state)
     assert_int_equal(sf_store_put_wait(w->truth, NULL, &put), SF_OK);
     sf_buf_fini(&key);
     world_stop(w);
-    execute(w, "DELETE FROM catalog_lane_shards;");
+    world_execute(w, "DELETE FROM catalog_lane_shards;");
     assert_int_equal(world_open(w), SF_ERR_CORRUPT);
 }
 
@@ -591,19 +564,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crash_points),
         cmocka_unit_test(test_promotion_crash),
-        cmocka_unit_test_setup_teardown(test_lost_index_row, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_pointers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_missing_encryption, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_completeness, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_restart_reads, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_foreign_projection, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_hole, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_orphans, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_damaged_object, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_deposed, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_concurrent, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_concurrent, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_lost_index_row, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_lost_pointers, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_missing_encryption, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_completeness, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rows, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_restart_reads, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_foreign_projection, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_hole, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_orphans, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_object, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_deposed, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_concurrent, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_concurrent, world_setup_shared, world_teardown),
     };
     return SF_RUN_TESTS("catalog_faults", tests);
 }

@@ -10,32 +10,6 @@
 
 #define STATUS(name) SF_PBE(MANIFEST_HEAD_RECONCILER_STATUS, name)
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
-static void execute(struct world *w, const char *sql)
-{
-    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
-    assert_int_equal(sf_sql_exec(conn, sql, &w->diag), SF_OK);
-    sf_sql_release(conn);
-    sf_catalog_flush(w->catalog);
-}
-
 /* ---- the publisher's side ----------------------------------------------------------------- */
 
 static SF_PB(CollectionRef) ref_of(uint64_t ns, uint64_t collection)
@@ -307,7 +281,7 @@ static void test_duplicate_without_record(void **state)
     sf_catalog_key_business(&key, "HEAD_ADVANCE", business);
     assert_int_equal(sf_store_remove_wait(w->truth, NULL, sf_buf_view(&key)), SF_OK);
     sf_buf_fini(&key);
-    execute(w, "DELETE FROM catalog_replay_index WHERE command_kind = 'HEAD_ADVANCE';");
+    world_execute(w, "DELETE FROM catalog_replay_index WHERE command_kind = 'HEAD_ADVANCE';");
     uint64_t puts = atomic_load(&w->wire.applied);
     advance(w, intent, SF_PBE(INTENT_OUTCOME, DUPLICATE));
     assert_true(atomic_load(&w->wire.applied) == puts);
@@ -344,8 +318,8 @@ static void test_refusals(void **state)
     assert_null(world_call(w, "SubmitHeadAdvanceIntent", intent_of(w, ns, 12345, 0, 1, one)));
     assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
     publish(w, ns, gone, 1, 0);
-    execute(w, "UPDATE collections SET lifecycle_state = 'TOMBSTONED' WHERE"
-               " collection_name = 'gone';");
+    world_execute(w, "UPDATE collections SET lifecycle_state = 'TOMBSTONED' WHERE"
+                     " collection_name = 'gone';");
     assert_null(world_call(w, "SubmitHeadAdvanceIntent", intent_of(w, ns, gone, 0, 1, one)));
     assert_int_equal(w->diag.err, SF_RESOURCE_NOT_FOUND);
     assert_int_equal(world_list(w, "catalog-log/", NULL), records);
@@ -810,22 +784,23 @@ static void test_rebuild_checks_pointers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_record, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_duplicates, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_duplicate_without_record, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_race, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_record, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_duplicates, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_duplicate_without_record, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_race, world_setup_shared, world_teardown),
         cmocka_unit_test(test_cuts),
-        cmocka_unit_test_setup_teardown(test_newer_owner, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_gap, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_hints, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_idle, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_failed_attempts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_newer_owner, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_gap, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_hints, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_idle, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_failed_attempts, world_setup, world_teardown),
         cmocka_unit_test(test_crash_mid_repair),
-        cmocka_unit_test_setup_teardown(test_error, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_broken_pointers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild_checks_pointers, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_error, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_broken_pointers, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild_checks_pointers, world_setup_shared,
+                                        world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,18 +6,6 @@
 
 #include "component/catalog/lineage_world.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 static const SF_PB(CollectionTombstoneObject) *
     tombstone_of(struct world *w, uint64_t ns, uint64_t id)
 {
@@ -1153,22 +1141,22 @@ static void test_private_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_drop, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_drop_objects, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_drop_repeats, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_drop_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_zero_children, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_release_collection, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_namespace_states, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_transitions, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_release_namespace, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_sweep_bounds, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_schema_shows_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bootstrap, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_intent_identities, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_intent_records, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_private_state, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_drop, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_drop_objects, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_drop_repeats, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_drop_refusals, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_zero_children, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_release_collection, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_namespace_states, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_transitions, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_release_namespace, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_sweep_bounds, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_schema_shows_whole, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_bootstrap, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_intent_identities, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_intent_records, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_private_state, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_lineage", tests);
 }

@@ -8,18 +8,6 @@
 #include "catalog/catalog_retention.h"
 #include "component/catalog/lineage_world.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 /* ---- crash points ------------------------------------------------------------------------- */
 
 enum victim { DROP, QUIESCE, TOMBSTONE, RELEASE_COLLECTION, RELEASE_NAMESPACE, VICTIMS };
@@ -932,18 +920,18 @@ int main(void)
         cmocka_unit_test(test_crash_points),
         cmocka_unit_test(test_id_gap),
         cmocka_unit_test(test_schema_persisted),
-        cmocka_unit_test_setup_teardown(test_tombstone_repair, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wrong_horizon, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_release_outlives_drop, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_orphans, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_index, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_namespace_races, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_collection_races, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_release_races, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_child_races, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_transition_race, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_write_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_answer_waits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_tombstone_repair, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_wrong_horizon, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_release_outlives_drop, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_orphans, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_lost_index, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_namespace_races, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_collection_races, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_release_races, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_child_races, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_transition_race, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_write_order, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_answer_waits, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_lineage_faults", tests);
 }

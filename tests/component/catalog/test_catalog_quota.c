@@ -42,12 +42,6 @@ static int setup_shared(void **state)
     return setup_as(state, false);
 }
 
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 /* ---- grants ------------------------------------------------------------------------------- */
 
 static void test_grant(void **state)
@@ -524,24 +518,24 @@ static void test_deposed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_grant, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_partial_then_limited, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_budgets_are_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_required_fields, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_repeat, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_return, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_expiry, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_sweep_is_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_thousand_leases, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_concurrent, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_pressure, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_policy, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_state_and_row, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_projection, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_truncated_tables, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_restart_keeps_epoch, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_grant, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_partial_then_limited, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_budgets_are_apart, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_required_fields, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_repeat, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_return, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_expiry, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_sweep_is_bounded, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_thousand_leases, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_concurrent, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_pressure, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_policy, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_state_and_row, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_lost_projection, setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_truncated_tables, setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_restart_keeps_epoch, setup_shared, world_teardown),
         cmocka_unit_test(test_crash_points),
-        cmocka_unit_test_setup_teardown(test_deposed, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_deposed, setup_shared, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,24 +4,6 @@
 #include "catalog/catalog_cache.h"
 #include "component/catalog/lineage_world.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 static struct sf_catalog_stats stats_of(struct world *w)
 {
     struct sf_catalog_stats stats;
@@ -516,17 +498,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_disposable),
-        cmocka_unit_test_setup_teardown(test_one_read_for_all, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_memory_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_unbound_name, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_unbound_name, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_rebound_name, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebound_name, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_equal_bytes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_equal_bytes, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_row_restored, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lanes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_read_for_all, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_memory_alone, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_unbound_name, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_unbound_name, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebound_name, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebound_name, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_equal_bytes, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_equal_bytes, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_row_restored, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_lanes, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_room, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_reads", tests);
 }

@@ -15,24 +15,6 @@
 
 #define T0 WORLD_UNIX_MS
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 /* ---- something in every table ------------------------------------------------------------- */
 
 struct made {
@@ -580,11 +562,13 @@ static void test_create_waits_for_epochs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_reads_without_the_store, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_every_table, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_policies_of_rows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_replay_waits_for_pointers, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_create_waits_for_epochs, setup_shared, teardown),
+        cmocka_unit_test_setup_teardown(test_reads_without_the_store, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_every_table, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_policies_of_rows, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_replay_waits_for_pointers, world_setup_shared,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_create_waits_for_epochs, world_setup_shared,
+                                        world_teardown),
     };
     return SF_RUN_TESTS("catalog_rebuilt", tests);
 }

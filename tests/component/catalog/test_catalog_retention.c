@@ -9,31 +9,6 @@
 
 #define DAY_MS UINT64_C(86400000)
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
-static void execute(struct world *w, const char *sql)
-{
-    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
-    assert_int_equal(sf_sql_exec(conn, sql, &w->diag), SF_OK);
-    sf_sql_release(conn);
-}
-
 /* Days pass, on the wall and on the oracle's axis. */
 static void later(struct world *w, uint64_t days)
 {
@@ -111,8 +86,8 @@ static void test_broken_row_stays_alone(void **state)
     uint64_t ns, id;
     make_old(w, &ns, &id);
     size_t segments = world_list(w, "catalog-recovery-segments/", NULL);
-    execute(w, "UPDATE catalog_replay_index SET original_outcome_json = '[1]'"
-               " WHERE idempotency_key = 'u3'");
+    world_execute(w, "UPDATE catalog_replay_index SET original_outcome_json = '[1]'"
+                     " WHERE idempotency_key = 'u3'");
     assert_null(run(w, false)); /* told */
     assert_int_equal(w->diag.err, SF_INTERNAL);
     assert_true(boundary(w) > 1);
@@ -182,7 +157,7 @@ static void test_round(void **state)
                                          ".manifest.json")),
         SF_OK);
     world_stop(w);
-    execute(w, "DELETE FROM catalog_lane_shards;");
+    world_execute(w, "DELETE FROM catalog_lane_shards;");
     assert_int_equal(world_open(w), SF_ERR_CORRUPT);
     assert_non_null(strstr(w->diag.message, "no complete checkpoint"));
 }
@@ -218,11 +193,11 @@ static void test_half_removed(void **state)
     SF_PB(RunRetentionRequest) request;
     searchfabric__v1__run_retention_request__init(&request);
     request.max_commands = 100;
-    execute(w, "UPDATE catalog_replay_index SET applied_ts = 9223372036854775807"
-               " WHERE idempotency_key = 'u3'"); /* young: this round leaves it */
+    world_execute(w, "UPDATE catalog_replay_index SET applied_ts = 9223372036854775807"
+                     " WHERE idempotency_key = 'u3'"); /* young: this round leaves it */
     assert_non_null(world_call(w, "RunRetention", &request));
     assert_int_equal(world_list(w, "catalog-log/", NULL), records - 2);
-    execute(w, "DELETE FROM catalog_replay_index WHERE idempotency_key = 'u3'");
+    world_execute(w, "DELETE FROM catalog_replay_index WHERE idempotency_key = 'u3'");
     const SF_PB(PutCollectionMetadataResponse) *again = update(w, ns, "u3", "another payload");
     assert_non_null(again);
     assert_true(revision_stands(w, ns, id, 6));
@@ -274,24 +249,7 @@ static void test_deposed(void **state)
     struct world *w = *state;
     uint64_t ns, id;
     make_old(w, &ns, &id);
-    SF_PB(RecoverySegmentObject) segment;
-    SF_PB(TakeoverRecord) takeover;
-    struct sf_catalog_stats stats;
-    sf_catalog_stats(w->catalog, &stats);
-    searchfabric__v1__recovery_segment_object__init(&segment);
-    searchfabric__v1__takeover_record__init(&takeover);
-    segment.format_version = 1;
-    segment.attempt_id = "other";
-    segment.recovery_segment_epoch = stats.newest_segment + 1;
-    segment.takeover = &takeover;
-    takeover.owner_id = "other";
-    struct sf_catalog_put put = {0};
-    sf_catalog_key_segment(&put.key, stats.newest_segment + 1);
-    sf_catalog_put_encode(&put, &segment.base, true, NULL);
-    struct sf_put once;
-    sf_catalog_put_fill(&put, 0, 0, &once);
-    assert_int_equal(sf_store_put_wait(w->truth, NULL, &once), SF_OK);
-    sf_catalog_put_fini(&put);
+    world_depose(w);
     size_t all = world_list(w, "", NULL);
     assert_null(run(w, false));
     assert_int_equal(w->diag.err, SF_BACKEND_UNAVAILABLE);
@@ -372,16 +330,16 @@ static void test_job_idles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_round, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_broken_row_stays_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_round, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_keys_after, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_half_removed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_deposed, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_left_behind, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_claims, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_job_idles, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_round, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_broken_row_stays_alone, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_round, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_keys_after, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_half_removed, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_stays, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_deposed, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_left_behind, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_claims, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_job_idles, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_retention", tests);
 }

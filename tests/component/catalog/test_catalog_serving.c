@@ -7,24 +7,6 @@
 #include "component/catalog/catalog_manifests.h"
 #include "component/catalog/lineage_world.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 static SF_PB(ResolveServingGenerationRequest) *
     resolve_request(struct world *w, uint64_t ns, uint64_t c, const char *expected)
 {
@@ -388,17 +370,19 @@ static void test_provisioning(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_closed_without_a_generation, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_closed_without_a_generation, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_fence, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_fence, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_complete_descriptors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_drift_and_repair, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_drift_and_repair, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_definition_drift, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_closed_without_a_generation, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_closed_without_a_generation, world_setup_shared,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_fence, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_fence, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_complete_descriptors, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_drift_and_repair, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_drift_and_repair, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_definition_drift, world_setup, world_teardown),
         cmocka_unit_test(test_verdicts),
-        cmocka_unit_test_setup_teardown(test_presplit, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_provisioning, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_presplit, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_provisioning, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_serving", tests);
 }

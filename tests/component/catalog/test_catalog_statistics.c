@@ -11,24 +11,6 @@
 
 #define E_ACUTE "\xc3\xa9"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int setup_shared(void **state)
-{
-    *state = world_new(false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 /* ---- requests ----------------------------------------------------------------------------- */
 
 static SF_PB(GetCollectionStatisticsRequest) *
@@ -685,24 +667,25 @@ static void test_show(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_base, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_base, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_promotion_needs_its_base, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_snapshot_content, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_snapshot_content, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_identities_and_retention, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_freshness, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_base, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_base, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_promotion_needs_its_base, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_snapshot_content, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_snapshot_content, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_identities_and_retention, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_freshness, world_setup, world_teardown),
         cmocka_unit_test(test_fresh_table),
-        cmocka_unit_test_setup_teardown(test_order_of_checks, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_request_bounds, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_fallback, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_fallback, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rebuild, setup_shared, teardown),
-        cmocka_unit_test_setup_teardown(test_served_without_the_store, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_recovery_reads_the_head_first, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_projector_crash, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_show, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_order_of_checks, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_request_bounds, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_fallback, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_fallback, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rebuild, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_served_without_the_store, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_recovery_reads_the_head_first, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_projector_crash, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_show, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_statistics", tests);
 }

@@ -14,18 +14,6 @@
 #define COLD SF_PBE(DATA_TIER, COLD)
 #define T0   WORLD_UNIX_MS
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 static void put_policy(struct world *w, const char *key, uint64_t ns, uint64_t c, uint64_t version,
                        const char *token, uint64_t retention_ms)
 {
@@ -565,16 +553,17 @@ static void test_rows_are_no_truth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_columns, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_query_sees_windows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_enums, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_manifest_first, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_claims, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_reclamation, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_reclaim_turns, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_failing_moves_hide_nobody, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rows_are_no_truth, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_columns, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_no_query_sees_windows, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_enums, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_manifest_first, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_claims, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_reclamation, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_reclaim_turns, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_failing_moves_hide_nobody, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_rows_are_no_truth, world_setup, world_teardown),
     };
     return SF_RUN_TESTS("catalog_tiers", tests);
 }

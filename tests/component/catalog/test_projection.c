@@ -11,18 +11,6 @@
 
 #include "component/catalog/lineage_world.h"
 
-static int setup(void **state)
-{
-    *state = world_new(true);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_destroy(*state);
-    return 0;
-}
-
 static const SF_PB(ProjectionTableDigest) *
     table_of(const SF_PB(DigestProjectionResponse) * digest, const char *name)
 {
@@ -119,13 +107,6 @@ static void test_digest_is_the_same_on_every_database(void **state)
 
 /* ---- idempotence -------------------------------------------------------------------------- */
 
-static void execute(struct world *w, const char *sql)
-{
-    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_WRITE);
-    assert_int_equal(sf_sql_exec(conn, sql, &w->diag), SF_OK);
-    sf_sql_release(conn);
-}
-
 /* Takes every shard's watermark back to before the first segment. */
 static void lower_watermarks(struct world *w)
 {
@@ -156,7 +137,7 @@ static void test_rows_shown_again_do_not_change(void **state)
     for (int i = 0; i < 2; i++) {
         world_stop(w);
         lower_watermarks(w);
-        execute(w, "DELETE FROM catalog_replay_index");
+        world_execute(w, "DELETE FROM catalog_replay_index");
         assert_int_equal(world_open(w), SF_OK);
         same_digest(before, world_digest(w), false);
     }
@@ -171,7 +152,7 @@ static void test_truncated_index(void **state)
     (void)fill(w);
     const SF_PB(DigestProjectionResponse) *before = world_digest(w);
     world_stop(w);
-    execute(w, "DELETE FROM catalog_replay_index; DELETE FROM catalog_lane_shards");
+    world_execute(w, "DELETE FROM catalog_replay_index; DELETE FROM catalog_lane_shards");
     assert_int_equal(world_open(w), SF_OK);
     same_digest(before, world_digest(w), false);
 }
@@ -387,7 +368,7 @@ static void test_plan_of_a_page(void **state)
         fail_msg("%s", plan);
 }
 
-#define WORLD(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define WORLD(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
 
 int main(void)
 {
