@@ -111,26 +111,6 @@ const struct sf_catalog_rpc *sf_catalog_rpc_find(const char *method)
     return NULL;
 }
 
-static bool roles_in(const struct sf_catalog_caller *callers, size_t count, const char *identity,
-                     uint32_t *out_roles)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(callers[i].identity, identity) == 0) {
-            *out_roles = callers[i].roles;
-            return true;
-        }
-    }
-    return false;
-}
-
-uint32_t sf_catalog_roles_of(const struct sf_catalog_policy *policy, const char *identity)
-{
-    uint32_t roles = 0;
-    if (policy == NULL || !roles_in(policy->callers, policy->caller_count, identity, &roles))
-        roles_in(built_in, SF_ARRAY_LEN(built_in), identity, &roles);
-    return roles;
-}
-
 static void add_identity(struct sf_catalog_callers *callers, const struct sf_catalog_caller *caller)
 {
     uint32_t *roles = sf_memdup(&caller->roles, sizeof(caller->roles));

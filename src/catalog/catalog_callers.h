@@ -25,9 +25,6 @@ struct sf_catalog_rpc {
 /* The table; NULL when the method is not of the catalog. */
 const struct sf_catalog_rpc *sf_catalog_rpc_find(const char *method);
 
-/* Roles of an identity: the built-in ones, or what the policy says (which replaces them). */
-uint32_t sf_catalog_roles_of(const struct sf_catalog_policy *policy, const char *identity);
-
 struct sf_catalog_callers;
 
 /* Takes the policy's callers over. */

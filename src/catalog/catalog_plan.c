@@ -16,6 +16,22 @@ enum sf_err sf_catalog_plan_too_large(struct sf_catalog_command *command)
     return sf_diag_set(&command->diag, SF_ERR_LIMIT, "the command does not fit its memory");
 }
 
+enum sf_err sf_catalog_plan_load(struct sf_catalog_command *command, struct sf_sql_conn *conn,
+                                 const SF_PB(CollectionRef) * ref)
+{
+    struct sf_catalog_rows *rows = &command->rows;
+    enum sf_err err =
+        sf_catalog_sql_collection(conn, ref->namespace_id, ref->collection_id, command->scratch,
+                                  &command->diag, &rows->collection);
+    if (err == SF_OK)
+        err = sf_catalog_sql_namespace(conn, ref->namespace_id, command->scratch, &command->diag,
+                                       &rows->ns);
+    if (err == SF_OK)
+        err = sf_catalog_sql_business(conn, command->ops->kind_name, command->business_key,
+                                      command->scratch, &command->diag, &rows->business);
+    return err;
+}
+
 enum sf_err sf_catalog_plan_ts(struct sf_catalog_command *command, uint32_t count,
                                uint64_t *out_first)
 {

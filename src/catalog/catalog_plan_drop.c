@@ -70,19 +70,8 @@ static void drop_lane_key(const struct sf_catalog_command *command, enum sf_cata
 static enum sf_err drop_load(struct sf_catalog_command *command, struct sf_sql_conn *conn,
                              bool *out_pivot)
 {
-    const SF_PB(CollectionRef) *ref = request_of(command)->collection;
-    struct sf_catalog_rows *rows = &command->rows;
     *out_pivot = false;
-    enum sf_err err =
-        sf_catalog_sql_collection(conn, ref->namespace_id, ref->collection_id, command->scratch,
-                                  &command->diag, &rows->collection);
-    if (err == SF_OK)
-        err = sf_catalog_sql_namespace(conn, ref->namespace_id, command->scratch, &command->diag,
-                                       &rows->ns);
-    if (err == SF_OK)
-        err = sf_catalog_sql_business(conn, command->ops->kind_name, command->business_key,
-                                      command->scratch, &command->diag, &rows->business);
-    return err;
+    return sf_catalog_plan_load(command, conn, request_of(command)->collection);
 }
 
 /* Loads the rows again after they were repaired. */

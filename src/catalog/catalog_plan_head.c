@@ -56,19 +56,8 @@ static void head_gates(const struct sf_catalog_command *command, struct sf_catal
 static enum sf_err head_load(struct sf_catalog_command *command, struct sf_sql_conn *conn,
                              bool *out_pivot)
 {
-    const SF_PB(CollectionRef) *ref = request_of(command->request)->collection;
-    struct sf_catalog_rows *rows = &command->rows;
     *out_pivot = false;
-    enum sf_err err =
-        sf_catalog_sql_collection(conn, ref->namespace_id, ref->collection_id, command->scratch,
-                                  &command->diag, &rows->collection);
-    if (err == SF_OK)
-        err = sf_catalog_sql_namespace(conn, ref->namespace_id, command->scratch, &command->diag,
-                                       &rows->ns);
-    if (err == SF_OK)
-        err = sf_catalog_sql_business(conn, command->ops->kind_name, command->business_key,
-                                      command->scratch, &command->diag, &rows->business);
-    return err;
+    return sf_catalog_plan_load(command, conn, request_of(command->request)->collection);
 }
 
 static enum sf_err head_exists(struct sf_catalog_command *command)

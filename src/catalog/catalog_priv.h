@@ -532,6 +532,10 @@ uint32_t sf_catalog_shard_of_name(const struct sf_catalog *catalog, const char *
 
 /* catalog_plan.c --------------------------------------------------------------------------- */
 
+/* Loads rows.collection, rows.ns and rows.business of a command that is about a collection. */
+enum sf_err sf_catalog_plan_load(struct sf_catalog_command *command, struct sf_sql_conn *conn,
+                                 const SF_PB(CollectionRef) * ref);
+
 /* `count` consecutive timestamps of the oracle. */
 enum sf_err sf_catalog_plan_ts(struct sf_catalog_command *command, uint32_t count,
                                uint64_t *out_first);
@@ -613,6 +617,14 @@ enum sf_err sf_catalog_sql_ready_below(struct sf_sql_conn *conn, uint64_t namesp
 /* Collections with a schema generation; *out_refs is the caller's (free). */
 enum sf_err sf_catalog_sql_schema_collections(struct sf_sql_conn *conn, struct sf_diag *diag,
                                               SF_PB(CollectionRef) * *out_refs, size_t *out_count);
+
+/* The message in the only column of a query's first row, which may be NULL; *out_message (a pointer
+ * to a message's pointer) NULL: none. Puts the statement back. Errors: SF_ERR_CORRUPT, those of
+ * SQL. */
+enum sf_err sf_catalog_sql_one_message(struct sf_sql_stmt *stmt,
+                                       const ProtobufCMessageDescriptor *desc,
+                                       struct sf_arena *arena, struct sf_diag *diag,
+                                       void *out_message);
 
 /* Records by command identity; by business key. */
 enum sf_err sf_catalog_sql_replay(struct sf_sql_conn *conn, const char *command_identity,

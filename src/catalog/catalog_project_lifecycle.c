@@ -9,8 +9,6 @@
 #include "catalog/catalog_lifecycle.h"
 #include "catalog/catalog_projector.h"
 
-#include "base/pbjson.h"
-
 enum sf_err sf_catalog_sql_has_rows(struct sf_sql_conn *conn, uint64_t namespace_id,
                                     struct sf_diag *diag, bool *out_has)
 {
@@ -32,7 +30,6 @@ enum sf_err sf_catalog_sql_tombstone(struct sf_sql_conn *conn, uint64_t namespac
                                      SF_PB(CollectionTombstoneObject) * *out_tombstone)
 {
     struct sf_sql_stmt *stmt;
-    bool row = false;
     *out_tombstone = NULL;
     enum sf_err err = sf_sql_prepare(conn,
                                      "SELECT tombstone_json FROM collection_tombstones"
@@ -42,14 +39,9 @@ enum sf_err sf_catalog_sql_tombstone(struct sf_sql_conn *conn, uint64_t namespac
         return err;
     sf_sql_bind_u64(stmt, 1, namespace_id);
     sf_sql_bind_u64(stmt, 2, collection_id);
-    err = sf_sql_step(stmt, diag, &row);
-    ProtobufCMessage *message = NULL;
-    if (err == SF_OK && row)
-        err = sf_pbjson_decode(&searchfabric__v1__collection_tombstone_object__descriptor,
-                               sf_sql_col_text(stmt, 0), arena, diag, &message);
-    sf_sql_finish(stmt);
-    *out_tombstone = (SF_PB(CollectionTombstoneObject) *)message;
-    return err;
+    return sf_catalog_sql_one_message(stmt,
+                                      &searchfabric__v1__collection_tombstone_object__descriptor,
+                                      arena, diag, out_tombstone);
 }
 
 /* ---- drop --------------------------------------------------------------------------------- */

@@ -79,8 +79,6 @@ enum sf_err sf_quota_sql_state(struct sf_sql_conn *conn, uint64_t namespace_id,
                                SF_PB(NamespaceQuotaStateObject) * *out_state)
 {
     struct sf_sql_stmt *stmt;
-    bool row;
-    ProtobufCMessage *message = NULL;
     *out_state = NULL;
     enum sf_err err = sf_sql_prepare(
         conn, "SELECT quota_state_json FROM namespace_quota_state WHERE namespace_id = ?1", diag,
@@ -88,14 +86,8 @@ enum sf_err sf_quota_sql_state(struct sf_sql_conn *conn, uint64_t namespace_id,
     if (err != SF_OK)
         return err;
     sf_sql_bind_u64(stmt, 1, namespace_id);
-    err = sf_sql_step(stmt, diag, &row);
-    if (err == SF_OK && row &&
-        sf_pbjson_decode(&searchfabric__v1__namespace_quota_state_object__descriptor,
-                         sf_sql_col_text(stmt, 0), arena, diag, &message) != SF_OK)
-        err = sf_diag_set(diag, SF_ERR_CORRUPT, "a projected quota state is broken");
-    sf_sql_finish(stmt);
-    *out_state = (SF_PB(NamespaceQuotaStateObject) *)message;
-    return err;
+    return sf_catalog_sql_one_message(
+        stmt, &searchfabric__v1__namespace_quota_state_object__descriptor, arena, diag, out_state);
 }
 
 static const struct sf_sql_upsert state_upsert = {

@@ -30,6 +30,20 @@ static enum sf_err col_message(struct sf_sql_stmt *stmt, int column,
     return err == SF_OK ? SF_OK : sf_diag_set(diag, SF_ERR_CORRUPT, "a projected row is broken");
 }
 
+enum sf_err sf_catalog_sql_one_message(struct sf_sql_stmt *stmt,
+                                       const ProtobufCMessageDescriptor *desc,
+                                       struct sf_arena *arena, struct sf_diag *diag,
+                                       void *out_message)
+{
+    bool row = false;
+    *(ProtobufCMessage **)out_message = NULL;
+    enum sf_err err = sf_sql_step(stmt, diag, &row);
+    if (err == SF_OK && row)
+        err = col_message(stmt, 0, desc, arena, diag, out_message);
+    sf_sql_finish(stmt);
+    return err;
+}
+
 /* The encryption column: missing or broken is corruption and fails closed (OP-45). */
 static enum sf_err col_encryption(struct sf_sql_stmt *stmt, int column, struct sf_arena *arena,
                                   struct sf_diag *diag, SF_PB(EncryptionPolicy) * *out_policy)
@@ -565,19 +579,6 @@ enum sf_err sf_catalog_sql_schema_collections(struct sf_sql_conn *conn, struct s
 
 /* ---- replay index ------------------------------------------------------------------------- */
 
-static enum sf_err one_outcome(struct sf_sql_stmt *stmt, struct sf_arena *arena,
-                               struct sf_diag *diag, SF_PB(CommandOutcomeObject) * *out_outcome)
-{
-    bool row;
-    *out_outcome = NULL;
-    enum sf_err err = sf_sql_step(stmt, diag, &row);
-    if (err == SF_OK && row)
-        err = col_message(stmt, 0, &searchfabric__v1__command_outcome_object__descriptor, arena,
-                          diag, out_outcome);
-    sf_sql_finish(stmt);
-    return err;
-}
-
 enum sf_err sf_catalog_sql_replay(struct sf_sql_conn *conn, const char *command_identity,
                                   struct sf_arena *arena, struct sf_diag *diag,
                                   SF_PB(CommandOutcomeObject) * *out_outcome)
@@ -589,7 +590,8 @@ enum sf_err sf_catalog_sql_replay(struct sf_sql_conn *conn, const char *command_
     if (err != SF_OK)
         return err;
     sf_sql_bind_text(stmt, 1, sf_view_str(command_identity));
-    return one_outcome(stmt, arena, diag, out_outcome);
+    return sf_catalog_sql_one_message(stmt, &searchfabric__v1__command_outcome_object__descriptor,
+                                      arena, diag, out_outcome);
 }
 
 enum sf_err sf_catalog_sql_business(struct sf_sql_conn *conn, const char *kind_name,
@@ -606,5 +608,6 @@ enum sf_err sf_catalog_sql_business(struct sf_sql_conn *conn, const char *kind_n
         return err;
     sf_sql_bind_text(stmt, 1, sf_view_str(kind_name));
     sf_sql_bind_text(stmt, 2, sf_view_str(business_key));
-    return one_outcome(stmt, arena, diag, out_outcome);
+    return sf_catalog_sql_one_message(stmt, &searchfabric__v1__command_outcome_object__descriptor,
+                                      arena, diag, out_outcome);
 }

@@ -262,6 +262,19 @@ enum sf_err sf_catalog_sql_next_statistics(struct sf_sql_stmt *stmt, struct sf_a
     return err;
 }
 
+enum sf_err sf_catalog_sql_statistics_prepare(struct sf_sql_conn *conn, const char *sql,
+                                              const SF_PB(CollectionRef) * ref, const char *token,
+                                              struct sf_diag *diag, struct sf_sql_stmt **out_stmt)
+{
+    enum sf_err err = sf_sql_prepare(conn, sql, diag, out_stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(*out_stmt, 1, ref->namespace_id);
+    sf_sql_bind_u64(*out_stmt, 2, ref->collection_id);
+    sf_sql_bind_text(*out_stmt, 3, sf_view_str(token));
+    return SF_OK;
+}
+
 enum sf_err
 sf_catalog_sql_statistics_newest(struct sf_sql_conn *conn, const SF_PB(CollectionRef) * ref,
                                  const char *token, struct sf_arena *arena, struct sf_diag *diag,
@@ -269,20 +282,14 @@ sf_catalog_sql_statistics_newest(struct sf_sql_conn *conn, const SF_PB(Collectio
 {
     struct sf_sql_stmt *stmt;
     *out_snapshot = NULL;
-    enum sf_err err = sf_sql_prepare(conn,
-                                     "SELECT snapshot_json FROM collection_statistics_snapshots"
-                                     " WHERE namespace_id = ?1 AND collection_id = ?2"
-                                     " AND applied_schema_generation_token = ?3"
-                                     " ORDER BY stats_commit_ts DESC LIMIT 1",
-                                     diag, &stmt);
+    enum sf_err err = sf_catalog_sql_statistics_prepare(
+        conn, SF_CATALOG_STATISTICS_SELECT " ORDER BY stats_commit_ts DESC LIMIT 1", ref, token,
+        diag, &stmt);
     if (err != SF_OK)
         return err;
-    sf_sql_bind_u64(stmt, 1, ref->namespace_id);
-    sf_sql_bind_u64(stmt, 2, ref->collection_id);
-    sf_sql_bind_text(stmt, 3, sf_view_str(token));
-    err = sf_catalog_sql_next_statistics(stmt, arena, diag, out_snapshot);
-    sf_sql_finish(stmt);
-    return err;
+    return sf_catalog_sql_one_message(
+        stmt, &searchfabric__v1__optimizer_statistics_snapshot_object__descriptor, arena, diag,
+        out_snapshot);
 }
 
 enum sf_err sf_catalog_statistics_newest(struct sf_catalog *catalog, struct sf_sched *sched,

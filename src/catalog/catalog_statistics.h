@@ -67,6 +67,16 @@ enum sf_err sf_catalog_statistics_repair(struct sf_catalog *catalog,
                                          const SF_PB(CollectionRef) * ref, struct sf_arena *arena,
                                          struct sf_diag *diag);
 
+/* Snapshots of one generation: what sf_catalog_sql_statistics_prepare binds ?1 to ?3 of. */
+#define SF_CATALOG_STATISTICS_SELECT                                                               \
+    "SELECT snapshot_json FROM collection_statistics_snapshots"                                    \
+    " WHERE namespace_id = ?1 AND collection_id = ?2 AND applied_schema_generation_token = ?3"
+
+/* Prepares `sql`, which begins so; *out_stmt is set on SF_OK. Errors: those of SQL. */
+enum sf_err sf_catalog_sql_statistics_prepare(struct sf_sql_conn *conn, const char *sql,
+                                              const SF_PB(CollectionRef) * ref, const char *token,
+                                              struct sf_diag *diag, struct sf_sql_stmt **out_stmt);
+
 /* The snapshot of the next row (column 0), NULL at the end; the caller finishes the statement. */
 enum sf_err sf_catalog_sql_next_statistics(struct sf_sql_stmt *stmt, struct sf_arena *arena,
                                            struct sf_diag *diag,

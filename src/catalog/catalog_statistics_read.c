@@ -193,21 +193,15 @@ static enum sf_err read_snapshot(struct sf_sql_conn *conn, const SF_PB(Collectio
                                  SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot)
 {
     struct sf_sql_stmt *stmt;
-    enum sf_err err = sf_sql_prepare(conn,
-                                     "SELECT snapshot_json FROM collection_statistics_snapshots"
-                                     " WHERE namespace_id = ?1 AND collection_id = ?2"
-                                     " AND applied_schema_generation_token = ?3"
-                                     " AND stats_commit_ts = ?4",
-                                     diag, &stmt);
+    *out_snapshot = NULL;
+    enum sf_err err = sf_catalog_sql_statistics_prepare(
+        conn, SF_CATALOG_STATISTICS_SELECT " AND stats_commit_ts = ?4", ref, token, diag, &stmt);
     if (err != SF_OK)
         return err;
-    sf_sql_bind_u64(stmt, 1, ref->namespace_id);
-    sf_sql_bind_u64(stmt, 2, ref->collection_id);
-    sf_sql_bind_text(stmt, 3, sf_view_str(token));
     sf_sql_bind_u64(stmt, 4, stats_commit_ts);
-    err = sf_catalog_sql_next_statistics(stmt, arena, diag, out_snapshot);
-    sf_sql_finish(stmt);
-    return err;
+    return sf_catalog_sql_one_message(
+        stmt, &searchfabric__v1__optimizer_statistics_snapshot_object__descriptor, arena, diag,
+        out_snapshot);
 }
 
 /* The newest snapshot of a generation that was collected within the budget; NULL = none. After a
@@ -218,22 +212,18 @@ static enum sf_err read_fresh(struct sf_sql_conn *conn, const SF_PB(CollectionRe
                               SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot)
 {
     struct sf_sql_stmt *stmt;
-    enum sf_err err = sf_sql_prepare(conn,
-                                     "SELECT snapshot_json FROM collection_statistics_snapshots"
-                                     " WHERE namespace_id = ?1 AND collection_id = ?2"
-                                     " AND applied_schema_generation_token = ?3"
-                                     " AND collected_at_unix_ms >= ?4"
-                                     " ORDER BY stats_commit_ts DESC LIMIT 1",
-                                     diag, &stmt);
+    *out_snapshot = NULL;
+    enum sf_err err = sf_catalog_sql_statistics_prepare(
+        conn,
+        SF_CATALOG_STATISTICS_SELECT
+        " AND collected_at_unix_ms >= ?4 ORDER BY stats_commit_ts DESC LIMIT 1",
+        ref, token, diag, &stmt);
     if (err != SF_OK)
         return err;
-    sf_sql_bind_u64(stmt, 1, ref->namespace_id);
-    sf_sql_bind_u64(stmt, 2, ref->collection_id);
-    sf_sql_bind_text(stmt, 3, sf_view_str(token));
     sf_sql_bind_i64(stmt, 4, oldest_unix_ms);
-    err = sf_catalog_sql_next_statistics(stmt, arena, diag, out_snapshot);
-    sf_sql_finish(stmt);
-    return err;
+    return sf_catalog_sql_one_message(
+        stmt, &searchfabric__v1__optimizer_statistics_snapshot_object__descriptor, arena, diag,
+        out_snapshot);
 }
 
 /* ---- the call ----------------------------------------------------------------------------- */

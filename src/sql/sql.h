@@ -192,9 +192,6 @@ SF_MUST_USE enum sf_err sf_sql_run(struct sf_sql_stmt *stmt, struct sf_diag *dia
 /* Puts the statement back before its end was reached. Harmless on a finished one; NULL is fine. */
 void sf_sql_finish(struct sf_sql_stmt *stmt);
 
-/* Name of the database kind: "sqlite", "postgres", "mysql". */
-const char *sf_sql_kind_name(enum sf_sql_kind kind);
-
 /* Columns (0-based) of the present row. Views are valid until the next step or finish. NULL reads
  * as 0 or the empty view. */
 uint64_t sf_sql_col_u64(struct sf_sql_stmt *stmt, int column);

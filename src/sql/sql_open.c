@@ -17,11 +17,6 @@
 static const struct sql_backend *const backends[] = {
     [SF_SQL_SQLITE] = &sql_sqlite, [SF_SQL_POSTGRES] = &sql_postgres, [SF_SQL_MYSQL] = &sql_mysql};
 
-const char *sf_sql_kind_name(enum sf_sql_kind kind)
-{
-    return backends[kind]->name;
-}
-
 static void conn_close(struct sf_sql_conn *conn)
 {
     sql_cache_fini(conn);
