@@ -320,6 +320,8 @@ static enum sf_err delete_rows(struct round *r, const struct batch *batch)
     else
         sf_sql_rollback(conn);
     sf_sql_release(conn);
+    for (size_t i = 0; i < batch->count && err == SF_OK; i++)
+        sf_catalog_state_command(r->catalog, batch->items[i]->command_identity);
     return err;
 }
 

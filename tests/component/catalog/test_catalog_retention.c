@@ -170,6 +170,7 @@ static void test_keys_after(void **state)
     make_old(w, &ns, &id);
     const char *first = world_json(
         w, world_call(w, "PutCollectionMetadata", world_collection_request(w, "c1", ns, "books")));
+    assert_non_null(update(w, ns, "u3", "u3")); /* a repeat: its record is remembered */
     assert_non_null(run(w, false));
     assert_string_equal(world_json(w, world_call(w, "PutCollectionMetadata",
                                                  world_collection_request(w, "c1", ns, "books"))),
