@@ -18,9 +18,10 @@
 struct listed {
     const SF_PB(RecoverySegmentEntry) * entry; /* in r->arena */
     uint64_t slot;
-    bool present;                          /* its record has a row */
-    SF_PB(CommandOutcomeObject) * outcome; /* committed here; in r->chunk */
-    ProtobufCMessage *object;              /* its control object */
+    bool present;                           /* its record has a row */
+    SF_PB(CommandOutcomeObject) * outcome;  /* committed here; in r->chunk */
+    ProtobufCMessage *object;               /* its control object */
+    SF_PB(SchemaGenerationObject) * before; /* generation that it supersedes, NULL = none */
 };
 
 struct window {
@@ -136,6 +137,7 @@ static enum sf_err settle(struct sf_recovery *r, struct listed *item)
     struct sf_catalog_settled settled = {0};
     item->outcome = NULL;
     item->object = NULL;
+    item->before = NULL;
     if (item->present && !r->rebuild)
         return SF_OK;
     enum sf_err err =
@@ -148,6 +150,45 @@ static enum sf_err settle(struct sf_recovery *r, struct listed *item)
     if (err == SF_OK && settled.committed)
         item->outcome = settled.outcome;
     return err;
+}
+
+/* A restart that shows a schema again: the row of the generation before it may have lost its last
+ * state too. No record says that state, and nobody looks at a superseded generation any more: its
+ * block is read now and shown in the same transaction. */
+static enum sf_err read_superseded(struct sf_recovery *r, struct listed *item)
+{
+    const SF_PB(CommandScope) *scope = item->outcome->scope;
+    SF_PB(CollectionRow) *row = NULL;
+    ProtobufCMessage *message = NULL;
+    if (r->rebuild || scope == NULL ||
+        item->outcome->command_kind != SF_PBE(COMMAND_KIND, PUT_COLLECTION_SCHEMA))
+        return SF_OK;
+    struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_READ);
+    enum sf_err err = sf_catalog_sql_collection(conn, scope->namespace_id, scope->collection_id,
+                                                r->chunk, r->diag, &row);
+    sf_sql_release(conn);
+    if (err != SF_OK || row == NULL || row->_active_schema_version_case == 0)
+        return err;
+    struct sf_buf key = {0};
+    sf_catalog_key_generation(&key, scope->namespace_id, scope->collection_id,
+                              row->active_schema_version, row->active_schema_generation_token);
+    err = sf_catalog_read(r->catalog, r->sched, sf_buf_view(&key),
+                          &searchfabric__v1__schema_generation_object__descriptor, false, r->chunk,
+                          r->diag, &message, NULL, NULL);
+    sf_buf_fini(&key);
+    item->before = (SF_PB(SchemaGenerationObject) *)message;
+    return err == SF_ERR_NOT_FOUND ? SF_OK : err; /* collected since */
+}
+
+static enum sf_err show_superseded(struct sf_recovery *r, struct sf_sql_conn *conn,
+                                   const struct listed *item)
+{
+    const SF_PB(SchemaGenerationObject) *before = item->before;
+    if (before == NULL || before->convergence == NULL || before->body == NULL)
+        return SF_OK;
+    return sf_catalog_project_convergence(
+        conn, item->outcome->scope->namespace_id, item->outcome->scope->collection_id,
+        before->body->schema_version, before->convergence, r->diag);
 }
 
 struct shown {
@@ -164,8 +205,10 @@ static enum sf_err show_rows(struct sf_recovery *r, struct sf_sql_conn *conn, vo
         bool dropped = false;
         if (item->outcome == NULL || item->present)
             continue;
-        err = sf_catalog_project(r->catalog, conn, item->outcome, item->object, !r->rebuild,
-                                 r->chunk, r->diag, &dropped);
+        err = show_superseded(r, conn, item);
+        if (err == SF_OK)
+            err = sf_catalog_project(r->catalog, conn, item->outcome, item->object, !r->rebuild,
+                                     r->chunk, r->diag, &dropped);
         if (dropped)
             err = sf_catalog_depose(r->catalog, "projection", 0);
     }
@@ -185,9 +228,12 @@ static enum sf_err show(struct sf_recovery *r, struct listed *items, size_t coun
             continue;
         outcomes[n++] = items[i].outcome;
         fresh += items[i].present ? 0 : 1;
-        if (!items[i].present)
-            err = sf_catalog_control_read(r->catalog, r->sched, items[i].outcome, r->chunk, r->diag,
-                                          &items[i].object);
+        if (items[i].present)
+            continue;
+        err = sf_catalog_control_read(r->catalog, r->sched, items[i].outcome, r->chunk, r->diag,
+                                      &items[i].object);
+        if (err == SF_OK)
+            err = read_superseded(r, &items[i]);
     }
     if (err == SF_OK)
         err = sf_catalog_pointers_all(r->catalog, r->sched, outcomes, n, &missing);

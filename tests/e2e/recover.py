@@ -10,9 +10,9 @@ import time
 
 import grpc
 
-from catalog_calls import caught_up, get_collection, get_namespace, get_schema, get_sync, list_collections, put_collection, put_namespace
-from harness import (VISIBLE, Api, Stream, batch, ids, keyring, meta, parse_rows, plan_request, refused, row, run, server, sf,
-                     state_key)
+from catalog_calls import admission, caught_up, get_collection, get_namespace, get_schema, get_sync, list_collections, put_collection, put_namespace
+from harness import (VISIBLE, Api, Stream, batch, catalog_operations, ids, keyring, meta, parse_rows, plan_request, private, refused,
+                     row, run, server, sf, state_key)
 
 REQUIRED = sf.DOC_ID_GENERATION_POLICY_CALLER_REQUIRED
 
@@ -116,6 +116,35 @@ def test_old_projection():
     one.start()
     assert world.picture() == before
     world.replays()
+
+
+def test_old_state_of_a_superseded_generation():
+    """A power cut takes back that a generation became READY, and that another superseded it: the first serves again."""
+    one = new_server()
+    a = Api(one)
+    ref = a.collection(a.namespace().namespace_id).collection
+    a.schema(ref, 1, "t1")
+    one.stop()
+    old = one.folder / "old.sqlite"
+    shutil.copy(one.data / "projection.sqlite", old)
+    one.start()
+    a = Api(one)
+    a.private.ReportSchemaConvergenceSignal(private.ReportSchemaConvergenceSignalRequest(
+        collection=ref, schema_version=1, schema_generation_token="t1",
+        signal=private.SCHEMA_CONVERGENCE_SIGNAL_SERVING_GENERATION_READY), timeout=20)
+    a.schema(ref, 2, "t2")
+    state = admission(a, ref).state
+    assert (state.active_schema_version, state.ready_generation_version) == (2, 1)
+    one.kill()
+    for path in one.data.glob("projection.sqlite*"):
+        path.unlink()
+    shutil.copy(old, one.data / "projection.sqlite")
+    one.start()
+    a = Api(one)
+    again = admission(a, ref).state
+    state.collection_name_binding_revision = again.collection_name_binding_revision
+    assert again == state, (again, state)
+    assert not a.catalog_operations.CheckCatalog(catalog_operations.CheckCatalogRequest(), timeout=60).problems
 
 
 def test_broken_projection():
