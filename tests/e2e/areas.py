@@ -217,22 +217,21 @@ def test_nobody_is_served_before_the_rebuild():
     with open(one.folder / "server.log", "ab") as log:
         one.process = subprocess.Popen(one.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     request = put_namespace("during")
-    refusals, not_ready = 0, 0
+    refusals = 0
     deadline = time.monotonic() + 30
     while True:
         assert time.monotonic() < deadline and one.alive(), one.log()[-2000:]
         ready = one.get("/readyz")[0] == 200
         b = Api(one)
         try:
-            b.catalog.PutNamespaceMetadata(request, timeout=0.2)
+            b.catalog.PutNamespaceMetadata(request, timeout=20 if ready else 0.2)
         except grpc.RpcError as error:
             assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED), error
             assert not ready, "ready, and a mutation is refused"
             refusals += 1
-            not_ready += 1
             continue
         break
-    assert refusals >= 3 and not_ready >= 3, refusals
+    assert refusals >= 3, refusals
     # The first reads are those of the whole catalog.
     for at in range(0, 1200, 100):
         got = get_collection(b, collection=made[at].collection)
