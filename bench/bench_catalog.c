@@ -14,6 +14,7 @@
  */
 #include <argp.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -325,6 +326,48 @@ static void checkpoint(struct bench_driver *driver, size_t count)
     sf_arena_destroy(arena);
 }
 
+/* One checkpoint on a connection of its own. */
+struct cut {
+    uint16_t port;
+    size_t count; /* collections */
+};
+
+static void *cut_main(void *arg)
+{
+    const struct cut *cut = arg;
+    struct bench_driver *driver = bench_driver_new(cut->port, 1);
+    checkpoint(driver, cut->count);
+    bench_driver_destroy(driver);
+    return NULL;
+}
+
+/* Creates of 64 clients without a checkpoint, then while one is cut. */
+static void checkpoint_beside(struct plan *plan, struct bench_node *node, uint64_t namespace_id,
+                              size_t count)
+{
+    struct bench_driver *driver = bench_driver_new(node->port, 4);
+    struct cut cut = {.port = node->port, .count = count};
+    for (int during = 0; during < 2; during++) {
+        struct bench_load_result result;
+        pthread_t thread;
+        const struct bench_load load = {.call = BENCH_CREATE,
+                                        .clients = 64,
+                                        .calls = 10000000,
+                                        .most_ms = plan->ms / 2,
+                                        .namespaces = &namespace_id,
+                                        .namespace_count = 1,
+                                        .first = during == 0 ? 200000000 : 300000000,
+                                        .round = during == 0 ? "b" : "c"};
+        if (during != 0)
+            bench_must(pthread_create(&thread, NULL, cut_main, &cut) == 0, "a thread");
+        bench_load_run(driver, &load, node->pid, &result);
+        if (during != 0)
+            (void)pthread_join(thread, NULL);
+        print_line(during == 0 ? "creates" : "beside a checkpoint", load.clients, &result);
+    }
+    bench_driver_destroy(driver);
+}
+
 static void warm(struct bench_driver *driver, struct bench_node *node, const uint64_t *namespaces,
                  uint64_t *ids, size_t count)
 {
@@ -391,9 +434,7 @@ static double large(struct plan *plan, size_t count)
     (void)printf("  stores take %.0f bytes a collection\n",
                  (double)bench_folder_bytes(path) / (double)count);
     rebuild(plan, path, &node, namespaces[0], count, "segments");
-    driver = bench_driver_new(node.port, 1);
-    checkpoint(driver, count);
-    bench_driver_destroy(driver);
+    checkpoint_beside(plan, &node, namespaces[0], count);
     rebuild(plan, path, &node, namespaces[0], count, "checkpoint");
     bench_node_stop(&node);
     if (!plan->keep)
