@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "catalog/catalog_gate.h"
+#include "catalog/catalog_retention.h"
 #include "catalog/catalog_rules.h"
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
@@ -646,6 +647,8 @@ static enum sf_err check_shown(struct check *c, struct sf_view key, const char *
     sf_sql_release(conn);
     if (err != SF_OK || record == NULL || ns != NULL || collection != NULL)
         return err;
+    if (sf_catalog_record_expired(c->catalog, record)) /* what released it may be past retention */
+        return SF_OK;
     c->judged[0] = namespace_id;
     c->judged[1] = collection_id;
     err = is_tombstoned(c, namespace_id, collection_id, &tombstoned);
