@@ -18,6 +18,8 @@
 
 #include "contract/error_status.h"
 
+#define REMOVAL_PAUSE_MS 100 /* a removal under way ends sooner or later than that */
+
 /* What a try came to. */
 enum step {
     STEP_AGAIN,   /* facts changed: try again */
@@ -307,20 +309,16 @@ static enum sf_err settle_expired(struct sf_catalog_command *command,
     struct sf_catalog *catalog = command->catalog;
     struct sf_buf key = {0};
     ProtobufCMessage *again = NULL;
-    enum sf_err err = SF_OK;
+    if (named != NULL)
+        return SF_OK; /* this command's pointer replaces it */
     sf_catalog_key_business(&key, command->ops->kind_name, command->business_key);
-    if (named != NULL) {
-        err = sf_store_remove_wait(catalog->deps.store, catalog->deps.sched, sf_buf_view(&key));
-    } else {
-        err = sf_catalog_read(catalog, catalog->deps.sched, sf_buf_view(&key),
-                              &searchfabric__v1__replay_pointer_object__descriptor, false,
-                              command->scratch, &command->diag, &again, NULL, NULL);
-        if (err == SF_OK)
-            err = sf_diag_set(&command->diag, SF_ERR_CORRUPT, "a replay pointer names no record");
-        err = err == SF_ERR_NOT_FOUND ? SF_OK : err;
-    }
+    enum sf_err err = sf_catalog_read(catalog, catalog->deps.sched, sf_buf_view(&key),
+                                      &searchfabric__v1__replay_pointer_object__descriptor, false,
+                                      command->scratch, &command->diag, &again, NULL, NULL);
+    if (err == SF_OK)
+        err = sf_diag_set(&command->diag, SF_ERR_CORRUPT, "a replay pointer names no record");
     sf_buf_fini(&key);
-    return err;
+    return err == SF_ERR_NOT_FOUND ? SF_OK : err;
 }
 
 /* A business key without a row is settled by its pointer. */
@@ -465,11 +463,48 @@ static bool queue(struct sf_catalog_command *command, enum sf_catalog_lane lane)
     return false;
 }
 
+/* Keeps removals off the command's record and business pointer. False: diag says until when they
+ * are on them. */
+static bool claim(struct sf_catalog_command *command)
+{
+    struct sf_catalog *catalog = command->catalog;
+    char business[SF_CATALOG_CLAIM_BYTES];
+    const char *taken = NULL;
+    if (!sf_catalog_claim_command(catalog, command->command_identity)) {
+        taken = command->command_identity;
+    } else if (command->business_key[0] != '\0') {
+        sf_catalog_claim_of_business(command->ops->kind_name, command->business_key, business);
+        if (!sf_catalog_claim_command(catalog, business)) {
+            sf_catalog_unclaim_command(catalog, command->command_identity);
+            taken = business;
+        }
+    }
+    if (taken == NULL)
+        return true;
+    int64_t wait_ms = sf_catalog_claim_wait_ms(catalog, taken);
+    sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
+                "a record of the command is being removed; retry with the same key");
+    sf_diag_detail(&command->diag, "failing_authority", "catalog");
+    sf_diag_detail(&command->diag, "retry_after_ms", "%lld",
+                   (long long)(wait_ms > REMOVAL_PAUSE_MS ? wait_ms : REMOVAL_PAUSE_MS));
+    return false;
+}
+
+static void unclaim(struct sf_catalog_command *command)
+{
+    char business[SF_CATALOG_CLAIM_BYTES];
+    sf_catalog_unclaim_command(command->catalog, command->command_identity);
+    if (command->business_key[0] == '\0')
+        return;
+    sf_catalog_claim_of_business(command->ops->kind_name, command->business_key, business);
+    sf_catalog_unclaim_command(command->catalog, business);
+}
+
 static void finish_command(struct sf_catalog_command *command)
 {
     struct sf_catalog *catalog = command->catalog;
     if (command->claimed)
-        sf_catalog_unclaim_command(catalog, command->command_identity);
+        unclaim(command);
     command_destroy(command);
     sf_catalog_leave(catalog);
 }
@@ -478,13 +513,9 @@ static void command_run(struct sf_task *task)
 {
     struct sf_catalog_command *command = SF_CONTAINER_OF(task, struct sf_catalog_command, task);
     enum step step = STEP_AGAIN;
-    command->claimed =
-        command->claimed || sf_catalog_claim_command(command->catalog, command->command_identity);
-    if (!command->claimed) {
-        sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
-                    "the command's record is being removed; retry with the same key");
+    command->claimed = command->claimed || claim(command);
+    if (!command->claimed)
         step = STEP_REFUSE;
-    }
     for (unsigned tries = 1; step == STEP_AGAIN; tries++) {
         if (tries > SF_CATALOG_COMMAND_TRIES || sf_catalog_ending(command->catalog)) {
             sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,

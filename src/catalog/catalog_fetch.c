@@ -181,6 +181,19 @@ static enum sf_err put_missing(struct sf_catalog *catalog, struct sf_sched *sche
     return err;
 }
 
+/* Prepares the swap of an elder business pointer. */
+static bool replaces(const struct sf_catalog_fetch *look, struct sf_catalog_put *put)
+{
+    static const char business[] = "catalog-replay-business/";
+    if (look->key.len < sizeof(business) ||
+        memcmp(look->key.data, business, sizeof(business) - 1) != 0 ||
+        !sf_catalog_pointer_elder(sf_buf_view(&look->body), sf_buf_view(&put->body)))
+        return false;
+    put->cond = SF_PUT_MATCH;
+    put->match = look->etag;
+    return true;
+}
+
 enum sf_err sf_catalog_pointers_all(struct sf_catalog *catalog, struct sf_sched *sched,
                                     SF_PB(CommandOutcomeObject) *const *outcomes, size_t count,
                                     uint64_t *out_missing)
@@ -202,7 +215,7 @@ enum sf_err sf_catalog_pointers_all(struct sf_catalog *catalog, struct sf_sched 
         }
         sf_catalog_fetch(catalog, sched, looks, n);
         for (size_t i = 0; i < n; i++) {
-            if (looks[i].err != SF_OK)
+            if (looks[i].err != SF_OK || replaces(&looks[i], whose[i]))
                 missing[lacks++] = whose[i];
             sf_catalog_fetch_fini(&looks[i]);
         }

@@ -450,6 +450,8 @@ static void finish(struct group *group, struct member *member)
         err = SF_OK;
         if (pointer->state == SF_CATALOG_PUT_PENDING || pointer->state == SF_CATALOG_PUT_UNSENT)
             err = sf_catalog_put_run(group->catalog, group->sched, pointer, 0);
+        if (err == SF_OK)
+            err = sf_catalog_pointer_replace(group->catalog, group->sched, pointer);
         if (err != SF_OK || pointer->state == SF_CATALOG_PUT_UNSENT) {
             member->unsettled = true;
             decide(member, SF_CATALOG_GIVEN_UP);

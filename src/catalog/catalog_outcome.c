@@ -194,6 +194,40 @@ size_t sf_catalog_pointer_puts(const SF_PB(CommandOutcomeObject) * outcome,
     return 2;
 }
 
+bool sf_catalog_pointer_elder(struct sf_view found, struct sf_view own)
+{
+    struct sf_arena *arena = sf_arena_new(1 << 20);
+    ProtobufCMessage *there = NULL, *here = NULL;
+    struct sf_diag diag;
+    const ProtobufCMessageDescriptor *desc = &searchfabric__v1__replay_pointer_object__descriptor;
+    bool elder = sf_catalog_decode(desc, false, found, arena, &diag, &there) == SF_OK &&
+                 sf_catalog_decode(desc, false, own, arena, &diag, &here) == SF_OK &&
+                 strcmp(((const SF_PB(ReplayPointerObject) *)there)->command_identity,
+                        ((const SF_PB(ReplayPointerObject) *)here)->command_identity) != 0 &&
+                 ((const SF_PB(ReplayPointerObject) *)there)->applied_ts <
+                     ((const SF_PB(ReplayPointerObject) *)here)->applied_ts;
+    sf_arena_destroy(arena);
+    return elder;
+}
+
+enum sf_err sf_catalog_pointer_replace(struct sf_catalog *catalog, struct sf_sched *sched,
+                                       struct sf_catalog_put *put)
+{
+    enum sf_err err = SF_OK;
+    while (err == SF_OK && put->state == SF_CATALOG_PUT_LOST) {
+        if (put->found.len == 0)
+            put->cond = SF_PUT_ABSENT;
+        else if (sf_catalog_pointer_elder(sf_buf_view(&put->found), sf_buf_view(&put->body)))
+            put->cond = SF_PUT_MATCH;
+        else
+            break;
+        put->match = put->found_etag;
+        put->state = SF_CATALOG_PUT_PENDING;
+        err = sf_catalog_put_run(catalog, sched, put, 0);
+    }
+    return err;
+}
+
 enum sf_err sf_catalog_pointers(struct sf_catalog *catalog, struct sf_sched *sched,
                                 const SF_PB(CommandOutcomeObject) * outcome)
 {
@@ -202,6 +236,8 @@ enum sf_err sf_catalog_pointers(struct sf_catalog *catalog, struct sf_sched *sch
     enum sf_err err = SF_OK;
     for (size_t i = 0; i < count && err == SF_OK; i++) {
         err = sf_catalog_put_run(catalog, sched, &puts[i], 0);
+        if (err == SF_OK)
+            err = sf_catalog_pointer_replace(catalog, sched, &puts[i]);
         if (err == SF_OK && puts[i].state == SF_CATALOG_PUT_UNSENT)
             err = SF_ERR_STOPPED;
     }

@@ -261,10 +261,12 @@ struct sf_catalog {
     _Atomic uint64_t commands_applied;
     _Atomic uint64_t groups_committed;
     _Atomic uint64_t attempts_aborted;
-    _Atomic uint64_t newest_segment; /* last slot whose content is known; written by the leader */
-    _Atomic uint64_t watermark;      /* raised in the projection */
-    _Atomic uint64_t settled;        /* every slot up to here is settled and shown */
-    _Atomic uint64_t read_turn;      /* spreads reads over lanes */
+    _Atomic uint64_t removals_listed;  /* keys in the removals object as this owner left it */
+    _Atomic int64_t removals_until_ms; /* all of them are over by then, monotonic */
+    _Atomic uint64_t newest_segment;   /* last slot whose content is known; written by the leader */
+    _Atomic uint64_t watermark;        /* raised in the projection */
+    _Atomic uint64_t settled;          /* every slot up to here is settled and shown */
+    _Atomic uint64_t read_turn;        /* spreads reads over lanes */
     _Atomic uint64_t recovered;
     _Atomic int64_t windows_due_unix_ms; /* when time next changes a lifecycle window */
     _Atomic uint64_t open_ms;
@@ -485,6 +487,14 @@ enum sf_err sf_catalog_peek(struct sf_catalog *catalog, struct sf_sched *sched,
 /* The pointers of `outcome` as puts; returns their number (1 or 2). */
 size_t sf_catalog_pointer_puts(const SF_PB(CommandOutcomeObject) * outcome,
                                struct sf_catalog_put puts[2]);
+
+/* Does the pointer with the bytes `found` give way to `own`? A business key is free for another
+ * original only once retention was done with the elder record. */
+bool sf_catalog_pointer_elder(struct sf_view found, struct sf_view own);
+
+/* After a pointer's put: an elder one that stood there is swapped for it. */
+enum sf_err sf_catalog_pointer_replace(struct sf_catalog *catalog, struct sf_sched *sched,
+                                       struct sf_catalog_put *put);
 
 /* Makes the replay pointers of a committed outcome stand, and the object that follows from it.
  * Errors as sf_catalog_put_settle, SF_ERR_UNAVAILABLE of a read. */

@@ -17,6 +17,7 @@
 
 #include "catalog/catalog_projector.h"
 #include "catalog/catalog_head.h"
+#include "catalog/catalog_removals.h"
 
 #include <stdlib.h>
 
@@ -357,6 +358,8 @@ static enum sf_err recover(struct sf_recovery *r)
         err = begin(r);
     if (err == SF_OK)
         err = take_over(r);
+    if (err == SF_OK)
+        err = sf_catalog_removals_adopt(catalog, r->sched, r->diag);
     if (err == SF_OK)
         err = sf_recovery_transaction(r, begin_rows, NULL, false);
     if (r->rebuild)

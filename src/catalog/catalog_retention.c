@@ -8,9 +8,10 @@
  *   leftovers of segments below the boundary: abort markers, records without a row
  *   segments  below the boundary, once nothing of them is left to look at
  *
- * Before each batch of deletes the chain is looked at: an owner that was taken over from deletes
- * nothing. A round is bounded and the next goes on; a crash leaves a record without a row, which
- * answers nothing. A tombstone object stays: a later record of the same drop may name it.
+ * Before each batch of deletes its keys are listed for whoever takes over, and the chain is looked
+ * at (catalog_removals.c): an owner that was taken over from deletes nothing. A round is bounded
+ * and the next goes on; a crash leaves a record without a row, which answers nothing. Tombstones
+ * stay: a later record of the same drop may name them, and nothing else tells of a release.
  */
 #include "catalog/catalog_retention.h"
 
@@ -179,6 +180,21 @@ static bool remove_key(struct round *r, const struct sf_buf *key)
     return sf_store_remove_wait(r->catalog->deps.store, r->sched, sf_buf_view(key)) == SF_OK;
 }
 
+/* Only these records have a business pointer. */
+static bool has_business(const SF_PB(CommandOutcomeObject) * outcome)
+{
+    return outcome->abort == NULL && outcome->_business_lookup_key_case != 0 &&
+           outcome->terminal_state == SF_PBE(COMMAND_TERMINAL_STATE, APPLIED) &&
+           outcome->replay_classification == SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL);
+}
+
+static void business_claim(const SF_PB(CommandOutcomeObject) * outcome,
+                           char out[SF_CATALOG_CLAIM_BYTES])
+{
+    sf_catalog_claim_of_business(sf_catalog_kind_name(outcome->command_kind),
+                                 outcome->business_lookup_key, out);
+}
+
 /* Removes the business pointer if it names this record. False: in doubt. */
 static bool remove_business(struct round *r, const SF_PB(CommandOutcomeObject) * outcome)
 {
@@ -186,7 +202,7 @@ static bool remove_business(struct round *r, const SF_PB(CommandOutcomeObject) *
     ProtobufCMessage *message = NULL;
     struct sf_diag diag;
     bool ok = true;
-    if (outcome->_business_lookup_key_case == 0)
+    if (!has_business(outcome))
         return true;
     sf_diag_init(&diag);
     sf_catalog_key_business(&key, sf_catalog_kind_name(outcome->command_kind),
@@ -203,6 +219,24 @@ static bool remove_business(struct round *r, const SF_PB(CommandOutcomeObject) *
     return ok;
 }
 
+/* A tombstone stays: that its thing was released is told by nothing else once the records are gone.
+ * A namespace's is its last descriptor. */
+static bool is_tombstone(struct round *r, const char *key)
+{
+    ProtobufCMessage *message = NULL;
+    struct sf_diag diag;
+    if (strstr(key, "/collection_tombstone_v") != NULL)
+        return true;
+    if (strstr(key, "/namespace_descriptor_v") == NULL)
+        return false;
+    sf_diag_init(&diag);
+    enum sf_err err = sf_catalog_read(r->catalog, r->sched, sf_view_str(key),
+                                      &searchfabric__v1__namespace_descriptor_object__descriptor,
+                                      false, r->arena, &diag, &message, NULL, NULL);
+    return err != SF_OK || ((const SF_PB(NamespaceDescriptorObject) *)message)->lifecycle_state ==
+                               SF_PBE(NAMESPACE_LIFECYCLE_STATE, TOMBSTONED);
+}
+
 /* Superseded descriptors and generations go with the record that wrote them. */
 static void remove_controls(struct round *r, const SF_PB(CommandOutcomeObject) * outcome)
 {
@@ -210,7 +244,7 @@ static void remove_controls(struct round *r, const SF_PB(CommandOutcomeObject) *
         return;
     for (size_t i = 0; i < outcome->n_control_objects; i++) {
         struct sf_buf key = {0};
-        if (strstr(outcome->control_objects[i]->key, "/collection_tombstone_v") != NULL)
+        if (is_tombstone(r, outcome->control_objects[i]->key))
             continue;
         sf_buf_append_str(&key, outcome->control_objects[i]->key);
         r->controls += remove_key(r, &key) ? 1 : 0; /* else it stays an orphan, which is harmless */
@@ -241,6 +275,8 @@ static bool remove_objects(struct round *r, const SF_PB(CommandOutcomeObject) * 
 struct batch {
     SF_PB(CommandOutcomeObject) * items[BATCH];
     size_t count;
+    bool with_rows; /* else no record of it has one */
+    size_t left;    /* records that are to be looked at again */
 };
 
 /* Reads old rows after *io_after that name nothing current; *out_end: no old row is left. */
@@ -325,24 +361,60 @@ static enum sf_err delete_rows(struct round *r, const struct batch *batch)
     return err;
 }
 
-/* Removes a batch: claims, rows, objects. */
-static enum sf_err remove_batch(struct round *r, struct batch *batch)
+static bool claim_business(struct round *r, const SF_PB(CommandOutcomeObject) * outcome)
 {
-    size_t mine = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        if (sf_catalog_claim_removal(r->catalog, batch->items[i]->command_identity))
-            batch->items[mine++] = batch->items[i];
-    }
-    batch->count = mine;
-    enum sf_err err = sf_catalog_owner_check(r->catalog, r->sched, r->diag);
-    if (err == SF_OK)
+    char business[SF_CATALOG_CLAIM_BYTES];
+    business_claim(outcome, business);
+    return sf_catalog_claim_removal(r->catalog, business);
+}
+
+/* Claims what is removed with a record; false: a command is under way. */
+static bool claim_record(struct round *r, const SF_PB(CommandOutcomeObject) * outcome)
+{
+    if (!sf_catalog_claim_removal(r->catalog, outcome->command_identity))
+        return false;
+    if (!has_business(outcome) || claim_business(r, outcome))
+        return true;
+    sf_catalog_unclaim_removal(r->catalog, outcome->command_identity, false);
+    return false;
+}
+
+static void unclaim_record(struct round *r, const SF_PB(CommandOutcomeObject) * outcome, bool doubt)
+{
+    char business[SF_CATALOG_CLAIM_BYTES];
+    sf_catalog_unclaim_removal(r->catalog, outcome->command_identity, doubt);
+    if (!has_business(outcome))
+        return;
+    business_claim(outcome, business);
+    sf_catalog_unclaim_removal(r->catalog, business, doubt);
+}
+
+/* Removes a batch that is claimed: the list, rows, objects. After `err` nothing but the claims. */
+static enum sf_err remove_claimed(struct round *r, struct batch *batch, enum sf_err err)
+{
+    if (err == SF_OK && batch->count != 0)
+        err = sf_catalog_removals_begin(r->catalog, r->sched, r->diag);
+    if (err == SF_OK && batch->with_rows)
         err = delete_rows(r, batch);
     for (size_t i = 0; i < batch->count; i++) {
         bool doubt = err == SF_OK && !remove_objects(r, batch->items[i]);
         r->removed += err == SF_OK && !doubt ? 1 : 0;
-        sf_catalog_unclaim_removal(r->catalog, batch->items[i]->command_identity, doubt);
+        batch->left += doubt ? 1 : 0;
+        unclaim_record(r, batch->items[i], doubt);
     }
+    batch->count = 0;
     return err;
+}
+
+static enum sf_err remove_batch(struct round *r, struct batch *batch)
+{
+    size_t mine = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (claim_record(r, batch->items[i]))
+            batch->items[mine++] = batch->items[i];
+    }
+    batch->count = mine;
+    return remove_claimed(r, batch, SF_OK);
 }
 
 static enum sf_err remove_records(struct round *r)
@@ -350,7 +422,7 @@ static enum sf_err remove_records(struct round *r)
     struct sf_buf after = {0};
     enum sf_err err = SF_OK;
     for (bool end = false; !end && err == SF_OK && r->max > 0 && !sf_catalog_ending(r->catalog);) {
-        struct batch batch = {.count = 0};
+        struct batch batch = {.with_rows = true};
         sf_arena_reset(r->arena);
         err = read_old(r, &after, &batch, &end);
         if (batch.count > r->max)
@@ -367,37 +439,48 @@ static enum sf_err remove_records(struct round *r)
 
 /* ---- leftovers and segments --------------------------------------------------------------- */
 
-/* Looks at what stands at an entry's key; *out_left: something must be looked at again. */
-static enum sf_err clear_entry(struct round *r, const SF_PB(RecoverySegmentEntry) * entry,
-                               bool *out_left)
+/* Is what stands at the key past the retention, without a row? The identity is claimed. */
+static enum sf_err read_leftover(struct round *r, const char *command_identity,
+                                 SF_PB(CommandOutcomeObject) * *out_leftover)
 {
     struct sf_buf key = {0};
     ProtobufCMessage *message = NULL;
     SF_PB(CommandOutcomeObject) *row = NULL;
-    sf_catalog_key_outcome(&key, entry->command_identity);
+    *out_leftover = NULL;
+    sf_catalog_key_outcome(&key, command_identity);
     enum sf_err err = sf_catalog_read(r->catalog, r->sched, sf_buf_view(&key),
                                       &searchfabric__v1__command_outcome_object__descriptor, false,
                                       r->arena, r->diag, &message, NULL, NULL);
     sf_buf_fini(&key);
     if (err == SF_ERR_NOT_FOUND)
         return SF_OK;
-    const SF_PB(CommandOutcomeObject) *found = (const SF_PB(CommandOutcomeObject) *)message;
-    if (err != SF_OK || !sf_catalog_record_expired(r->catalog, found))
+    if (err != SF_OK ||
+        !sf_catalog_record_expired(r->catalog, (const SF_PB(CommandOutcomeObject) *)message))
         return err; /* settled by a later listing */
-    if (!sf_catalog_claim_removal(r->catalog, entry->command_identity)) {
-        *out_left = true;
+    struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_READ);
+    err = sf_catalog_sql_replay(conn, command_identity, r->arena, r->diag, &row);
+    sf_sql_release(conn);
+    if (err == SF_OK && row == NULL)
+        *out_leftover = (SF_PB(CommandOutcomeObject) *)message;
+    return err;
+}
+
+/* Adds what a removal that was cut short left at the key of a command, claimed. */
+static enum sf_err add_leftover(struct round *r, const char *command_identity, struct batch *batch)
+{
+    SF_PB(CommandOutcomeObject) *found = NULL;
+    if (!sf_catalog_claim_removal(r->catalog, command_identity)) {
+        batch->left++;
         return SF_OK;
     }
-    struct sf_sql_conn *conn = sf_sql_acquire(r->catalog->deps.sql, r->sched, SF_SQL_READ);
-    err = sf_catalog_sql_replay(conn, entry->command_identity, r->arena, r->diag, &row);
-    sf_sql_release(conn);
-    bool doubt = false;
-    if (err == SF_OK && row == NULL) {
-        doubt = !remove_objects(r, found);
-        r->removed += doubt ? 0 : 1;
-    }
-    *out_left = *out_left || doubt;
-    sf_catalog_unclaim_removal(r->catalog, entry->command_identity, doubt);
+    enum sf_err err = read_leftover(r, command_identity, &found);
+    bool business = err == SF_OK && found != NULL && has_business(found);
+    bool mine = !business || claim_business(r, found);
+    batch->left += mine ? 0 : 1;
+    if (err == SF_OK && found != NULL && mine)
+        batch->items[batch->count++] = found;
+    else
+        sf_catalog_unclaim_removal(r->catalog, command_identity, false);
     return err;
 }
 
@@ -406,12 +489,16 @@ static enum sf_err clear_segment(struct round *r, uint64_t slot)
 {
     SF_PB(RecoverySegmentObject) *segment = NULL;
     struct sf_buf key = {0};
-    bool left = false;
+    struct batch batch = {0};
     enum sf_err err = read_segment(r, slot, &segment);
-    for (size_t i = 0; err == SF_OK && i < segment->n_entries; i++)
-        err = clear_entry(r, segment->entries[i], &left);
+    for (size_t i = 0; err == SF_OK && i < segment->n_entries; i++) {
+        err = add_leftover(r, segment->entries[i]->command_identity, &batch);
+        if (batch.count == BATCH)
+            err = remove_claimed(r, &batch, err);
+    }
+    err = remove_claimed(r, &batch, err);
     sf_catalog_key_segment(&key, slot);
-    if (err == SF_OK && !left) {
+    if (err == SF_OK && batch.left == 0) {
         err = sf_store_remove_wait(r->catalog->deps.store, r->sched, sf_buf_view(&key));
         r->segments += err == SF_OK ? 1 : 0;
     }
@@ -482,6 +569,8 @@ static enum sf_err run_round(struct round *r)
         err = remove_records(r);
     if (err == SF_OK)
         err = remove_segments(r);
+    if (err == SF_OK && !r->dry_run)
+        err = sf_catalog_removals_end(r->catalog, r->sched, r->diag);
     if (!r->dry_run && (r->removed != 0 || r->segments != 0))
         SF_LOG(INFO, "catalog_retention", SF_KV_U64("records", r->removed),
                SF_KV_U64("control_objects", r->controls), SF_KV_U64("segments", r->segments),
@@ -507,7 +596,7 @@ enum sf_err sf_catalog_retention_job(struct sf_catalog *catalog, struct sf_sched
                                      struct sf_diag *diag, uint64_t *out_done)
 {
     int64_t now_ms = sf_clock_unix_ms(catalog->deps.clock);
-    if (catalog->retention_next_ms > now_ms)
+    if (catalog->retention_next_ms > now_ms && !sf_catalog_removals_over(catalog))
         return SF_OK; /* the oldest segment is younger: nothing is asked */
     struct round r = make_round(catalog, sched, diag);
     enum sf_err err = run_round(&r);

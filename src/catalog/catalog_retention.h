@@ -1,33 +1,15 @@
 /*
  * Retention: how long records of commands, their pointers, superseded control objects and segments
- * stay (protocols.md section 2, Retention), and the exclusion of a removal and a retry of the same
- * command.
+ * stay (protocols.md section 2, Retention).
  */
 #ifndef SF_CATALOG_RETENTION_H
 #define SF_CATALOG_RETENTION_H
 
 #include "catalog/catalog_checkpoint.h"
+#include "catalog/catalog_removals.h"
 
-#define SF_CATALOG_RETENTION_MS     2592000000u /* by default: 30 days */
-#define SF_CATALOG_RETENTION_BATCH  10000       /* commands of one round */
-#define SF_CATALOG_DELETE_DOUBT_MS  3600000     /* a delete in doubt may land that late */
-#define SF_CATALOG_DELETES_IN_DOUBT 10000       /* then a round ends */
-
-/* Commands under way and removals, by command identity. Any thread. */
-struct sf_catalog_claims;
-struct sf_catalog_claims *sf_catalog_claims_new(void);
-void sf_catalog_claims_destroy(struct sf_catalog_claims *claims);
-
-/* A command begins (false: its record is being removed or a delete of it is in doubt: come back),
- * ends. Several at once are fine. */
-bool sf_catalog_claim_command(struct sf_catalog *catalog, const char *command_identity);
-void sf_catalog_unclaim_command(struct sf_catalog *catalog, const char *command_identity);
-
-/* A removal begins (false: the command is under way, or a delete of it is in doubt), ends; with
- * `doubt` its key is left alone for SF_CATALOG_DELETE_DOUBT_MS. */
-bool sf_catalog_claim_removal(struct sf_catalog *catalog, const char *command_identity);
-void sf_catalog_unclaim_removal(struct sf_catalog *catalog, const char *command_identity,
-                                bool doubt);
+#define SF_CATALOG_RETENTION_MS    2592000000u /* by default: 30 days */
+#define SF_CATALOG_RETENTION_BATCH 10000       /* commands of one round */
 
 /* Is the record older than the lowest segment that counts? Without a row it then answers nothing.
  */

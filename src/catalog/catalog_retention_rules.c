@@ -4,126 +4,12 @@
  * reserved; a release, while a record of the drop that it ended stands. The record that reserved
  * the newest epoch of a name stays too, for the next create asks whether it was applied. What is
  * not known stays.
- *
- * A claim keeps a removal and a retry of the same command apart: identities decide lanes, so this
- * is the command's lane. A delete whose end is not known may land within the hour; until then
- * nothing else touches the key.
  */
 #include "catalog/catalog_retention.h"
 
 #include <stdlib.h>
 
 #include "catalog/catalog_rules.h"
-
-/* ---- claims ------------------------------------------------------------------------------- */
-
-/* One command identity. */
-struct claim {
-    unsigned running; /* commands under way */
-    bool removing;    /* a removal is */
-    int64_t until_ms; /* a delete is in doubt until then, monotonic; 0 = none */
-};
-
-struct sf_catalog_claims {
-    pthread_mutex_t mu;
-    struct sf_map *items; /* identity -> struct claim, owned */
-    size_t doubts;        /* with until_ms */
-};
-
-struct sf_catalog_claims *sf_catalog_claims_new(void)
-{
-    struct sf_catalog_claims *claims = sf_calloc(1, sizeof(*claims));
-    pthread_mutex_init(&claims->mu, NULL);
-    claims->items = sf_map_new();
-    return claims;
-}
-
-void sf_catalog_claims_destroy(struct sf_catalog_claims *claims)
-{
-    if (claims == NULL)
-        return;
-    sf_map_destroy(claims->items, free);
-    pthread_mutex_destroy(&claims->mu);
-    free(claims);
-}
-
-/* The claim of an identity, made when absent. */
-static struct claim *find_locked(struct sf_catalog_claims *claims, const char *identity)
-{
-    struct claim *claim = sf_map_get(claims->items, sf_view_str(identity));
-    if (claim == NULL) {
-        claim = sf_calloc(1, sizeof(*claim));
-        sf_map_put(claims->items, sf_view_str(identity), claim);
-    }
-    return claim;
-}
-
-/* Is a delete of it in doubt? Forgets a doubt that is over. */
-static bool in_doubt_locked(struct sf_catalog *catalog, struct claim *claim)
-{
-    if (claim->until_ms != 0 && sf_clock_mono_ms(catalog->deps.clock) >= claim->until_ms) {
-        claim->until_ms = 0;
-        catalog->claims->doubts--;
-    }
-    return claim->until_ms != 0;
-}
-
-static void drop_idle_locked(struct sf_catalog_claims *claims, const char *identity,
-                             struct claim *claim)
-{
-    if (claim->running == 0 && !claim->removing && claim->until_ms == 0)
-        free(sf_map_del(claims->items, sf_view_str(identity)));
-}
-
-bool sf_catalog_claim_command(struct sf_catalog *catalog, const char *command_identity)
-{
-    struct sf_catalog_claims *claims = catalog->claims;
-    pthread_mutex_lock(&claims->mu);
-    struct claim *claim = find_locked(claims, command_identity);
-    bool free_to_run = !claim->removing && !in_doubt_locked(catalog, claim);
-    claim->running += free_to_run ? 1 : 0;
-    pthread_mutex_unlock(&claims->mu);
-    return free_to_run;
-}
-
-void sf_catalog_unclaim_command(struct sf_catalog *catalog, const char *command_identity)
-{
-    struct sf_catalog_claims *claims = catalog->claims;
-    pthread_mutex_lock(&claims->mu);
-    struct claim *claim = find_locked(claims, command_identity);
-    SF_ASSERT(claim->running > 0);
-    claim->running--;
-    drop_idle_locked(claims, command_identity, claim);
-    pthread_mutex_unlock(&claims->mu);
-}
-
-bool sf_catalog_claim_removal(struct sf_catalog *catalog, const char *command_identity)
-{
-    struct sf_catalog_claims *claims = catalog->claims;
-    pthread_mutex_lock(&claims->mu);
-    struct claim *claim = find_locked(claims, command_identity);
-    bool mine = claim->running == 0 && !claim->removing && !in_doubt_locked(catalog, claim) &&
-                claims->doubts < SF_CATALOG_DELETES_IN_DOUBT;
-    claim->removing = claim->removing || mine;
-    drop_idle_locked(claims, command_identity, claim);
-    pthread_mutex_unlock(&claims->mu);
-    return mine;
-}
-
-void sf_catalog_unclaim_removal(struct sf_catalog *catalog, const char *command_identity,
-                                bool doubt)
-{
-    struct sf_catalog_claims *claims = catalog->claims;
-    pthread_mutex_lock(&claims->mu);
-    struct claim *claim = find_locked(claims, command_identity);
-    claim->removing = false;
-    if (doubt) {
-        claim->until_ms = sf_clock_mono_ms(catalog->deps.clock) + SF_CATALOG_DELETE_DOUBT_MS;
-        claims->doubts++;
-    }
-    drop_idle_locked(claims, command_identity, claim);
-    pthread_mutex_unlock(&claims->mu);
-}
 
 /* ---- what is current ---------------------------------------------------------------------- */
 

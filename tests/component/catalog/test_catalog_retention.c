@@ -282,6 +282,136 @@ static void test_left_behind(void **state)
     assert_string_equal(world_answers(w, ns), answers);
 }
 
+static const SF_PB(CatalogRemovalsObject) * removals(struct world *w)
+{
+    return world_object(w, SF_CATALOG_REMOVALS_KEY,
+                        &searchfabric__v1__catalog_removals_object__descriptor);
+}
+
+/* Puts the list as an owner of that epoch left it. */
+static void leave_removals(struct world *w, uint64_t owner_epoch, const char *identity)
+{
+    SF_PB(CatalogRemovalsObject) object;
+    struct sf_catalog_put put = {0};
+    struct sf_put once;
+    char *identities[1] = {(char *)(uintptr_t)identity};
+    searchfabric__v1__catalog_removals_object__init(&object);
+    object.format_version = 1;
+    object.attempt_id = "other";
+    object.owner_epoch = owner_epoch;
+    object.n_command_identities = identity == NULL ? 0 : 1;
+    object.command_identities = identities;
+    sf_buf_append_str(&put.key, SF_CATALOG_REMOVALS_KEY);
+    sf_catalog_put_encode(&put, &object.base, false, NULL);
+    enum sf_err err = sf_store_remove_wait(w->truth, NULL, sf_buf_view(&put.key));
+    assert_true(err == SF_OK || err == SF_ERR_NOT_FOUND);
+    sf_catalog_put_fill(&put, 0, 0, &once);
+    assert_int_equal(sf_store_put_wait(w->truth, NULL, &once), SF_OK);
+    sf_catalog_put_fini(&put);
+}
+
+/* The list stands before the first delete and is empty after the round. */
+static void test_listed(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns, id;
+    make_old(w, &ns, &id);
+    world_trace(w);
+    assert_non_null(run(w, false));
+    const char *trace = world_traced(w);
+    const char *listed = strstr(trace, "put " SF_CATALOG_REMOVALS_KEY);
+    assert_true(strstr(trace, "put " SF_CATALOG_BOUNDARY_KEY) < listed);
+    assert_true(listed < strstr(trace, "remove "));
+    assert_non_null(strstr(strstr(trace, "remove "), "put " SF_CATALOG_REMOVALS_KEY));
+    assert_true(removals(w)->n_command_identities == 0 && removals(w)->n_business_keys == 0);
+    assert_true(removals(w)->owner_epoch > 0);
+}
+
+/* A new owner leaves alone what an elder one was removing, for an hour; it says until when. */
+static void test_listed_by_elder(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns, id;
+    make_old(w, &ns, &id);
+    char identity[SF_SHA256_HEX_BYTES];
+    struct sf_sql_conn *conn = sf_sql_acquire(w->sql, NULL, SF_SQL_READ);
+    struct sf_sql_stmt *stmt;
+    bool row = false;
+    assert_int_equal(sf_sql_prepare(conn,
+                                    "SELECT command_identity FROM catalog_replay_index"
+                                    " WHERE idempotency_key = 'u3'",
+                                    &w->diag, &stmt),
+                     SF_OK);
+    assert_int_equal(sf_sql_step(stmt, &w->diag, &row), SF_OK);
+    assert_true(row);
+    struct sf_view text = sf_sql_col_text(stmt, 0);
+    snprintf(identity, sizeof(identity), "%.*s", (int)text.len, (const char *)text.ptr);
+    sf_sql_finish(stmt);
+    sf_sql_release(conn);
+    world_stop(w);
+    leave_removals(w, 1, identity);
+    assert_int_equal(world_open(w), SF_OK);
+    assert_true(removals(w)->owner_epoch > 1 && removals(w)->n_command_identities == 1);
+    assert_null(update(w, ns, "u3", "u3"));
+    assert_int_equal(w->diag.err, SF_BACKEND_UNAVAILABLE);
+    assert_string_equal(sf_diag_get(&w->diag, "retry_after_ms"), "3600000");
+    (void)world_collection(w, "c2", ns, "young"); /* others are answered */
+    /* its own rounds go on and list the key again */
+    assert_int_equal(run(w, false)->records_removed, 2);
+    assert_true(removals(w)->n_command_identities == 1);
+    sf_clock_manual_advance(&w->clock, SF_CATALOG_DELETE_DOUBT_MS - 1);
+    assert_null(update(w, ns, "u3", "u3"));
+    assert_string_equal(sf_diag_get(&w->diag, "retry_after_ms"), "100");
+    sf_clock_manual_advance(&w->clock, 1);
+    assert_int_equal(run(w, false)->records_removed, 1);
+    assert_true(removals(w)->n_command_identities == 0);
+    assert_non_null(update(w, ns, "u3", "a new key"));
+}
+
+/* The list of a newer owner: nothing is removed. */
+static void test_listed_by_newer(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns, id;
+    make_old(w, &ns, &id);
+    leave_removals(w, 1000000, NULL);
+    size_t records = world_list(w, "catalog-log/", NULL);
+    assert_null(run(w, false));
+    assert_int_equal(w->diag.err, SF_BACKEND_UNAVAILABLE);
+    assert_int_equal(world_list(w, "catalog-log/", NULL), records);
+    assert_true(removals(w)->owner_epoch == 1000000);
+}
+
+/* A store that nothing was ever removed from gets no list, one held exclusively neither. */
+static void test_not_listed(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    world_rebuild(w);
+    assert_non_null(run(w, false));
+    assert_true(ns != 0);
+    assert_int_equal(world_list(w, SF_CATALOG_REMOVALS_KEY, NULL), 0);
+}
+
+/* Deletes in doubt are bounded: at the bound no further removal begins. */
+static void test_doubts_bounded(void **state)
+{
+    struct world *w = *state;
+    char key[24];
+    for (int i = 0; i < SF_CATALOG_DELETES_IN_DOUBT - 1; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        sf_catalog_claim_doubt(w->catalog, key);
+    }
+    assert_true(sf_catalog_claim_removal(w->catalog, "a"));
+    sf_catalog_unclaim_removal(w->catalog, "a", true);
+    assert_false(sf_catalog_claim_removal(w->catalog, "b"));
+    assert_true(sf_catalog_claim_command(w->catalog, "b"));
+    sf_catalog_unclaim_command(w->catalog, "b");
+    sf_clock_manual_advance(&w->clock, SF_CATALOG_DELETE_DOUBT_MS);
+    assert_true(sf_catalog_claim_removal(w->catalog, "b"));
+    sf_catalog_unclaim_removal(w->catalog, "b", false);
+}
+
 /* A removal and a retry of the same command exclude each other; a delete in doubt bars its key. */
 static void test_claims(void **state)
 {
@@ -339,6 +469,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stays, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_deposed, world_setup_shared, world_teardown),
         cmocka_unit_test_setup_teardown(test_left_behind, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_listed, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_listed_by_elder, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_listed_by_newer, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_not_listed, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_not_listed, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_doubts_bounded, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_claims, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_job_idles, world_setup, world_teardown),
     };

@@ -323,6 +323,11 @@ void check_settled(struct world *w)
     sf_arena_destroy(arena);
 }
 
+uint64_t check_since(const struct world *w)
+{
+    return w->aged ? TSO_START + ((uint64_t)RETENTION_MS << 18) : TSO_START;
+}
+
 void check_end(struct world *w, struct sim_process *clients)
 {
     const struct sim_service rebuild = {.start = ccs_start_rebuilding, .stop = ccs_stop, .ctx = w};
@@ -335,14 +340,14 @@ void check_end(struct world *w, struct sim_process *clients)
     sf_buf_append(&answers, w->answers.data, w->answers.len);
     size_t committed = check_records(w);
     check_settled(w);
-    check_dump_rows(w->sql, TSO_START, &before);
+    check_dump_rows(w->sql, check_since(w), &before);
     w->rebuilder = sim_node_new(w->sim, "rebuild", &rebuild);
     w->reread = false;
     sim_spawn(clients, run_reread, w);
     sim_run_until(w->sim, all_reread, w, 120000, "every key is answered after a rebuild");
     check_rebuilt_once(w, committed);
     check_same_text(w, "answers", &answers, &w->answers);
-    check_dump_rows(w->rebuilt, TSO_START, &after);
+    check_dump_rows(w->rebuilt, check_since(w), &after);
     check_same_text(w, "rows", &before, &after);
     sf_buf_fini(&before);
     sf_buf_fini(&after);

@@ -4,6 +4,8 @@
  */
 #include "fault/catalog/ccs_world.h"
 
+#define LONG_MS 1000 /* shorter waits that the catalog asks for are the client's own affair */
+
 /* ---- calls -------------------------------------------------------------------------------- */
 
 /* One call at `node`. SF_ERR_STOPPED: nobody there, or the answer does not count. */
@@ -27,6 +29,17 @@ enum sf_err call_node(struct world *w, struct sim_process *client, struct sim_no
     if (--life->callers == 0 && life->stopping != NULL)
         sf_waiter_wake(life->stopping);
     return counts ? err : SF_ERR_STOPPED;
+}
+
+void wait_to_retry(struct sim_process *client, struct world *w, const struct sf_diag *diag)
+{
+    const char *after = sf_diag_get(diag, "retry_after_ms");
+    uint64_t after_ms = 0;
+    if (after != NULL)
+        (void)sf_parse_u64(sf_view_str(after), &after_ms);
+    if (after_ms < LONG_MS)
+        after_ms = 0;
+    sim_sleep(client, 1 + (int64_t)after_ms + (int64_t)sf_rng_below(sim_rng(w->sim), 250));
 }
 
 /* A put of a lineage that several clients update: it may lose a race. */
@@ -56,7 +69,7 @@ const ProtobufCMessage *ask(struct world *w, struct sim_process *client, const c
             !raced)
             sim_violation(w->sim, "%s was refused: %s %s", method, sf_err_info(err)->name,
                           diag.message);
-        sim_sleep(client, 1 + (int64_t)sf_rng_below(sim_rng(w->sim), 300));
+        wait_to_retry(client, w, &diag);
     }
 }
 

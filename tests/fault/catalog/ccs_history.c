@@ -311,6 +311,6 @@ struct asked *perform(struct client *c, struct sim_node *node, const struct op *
             keep_answer(h, asked, err, &diag, response);
             return asked;
         }
-        sim_sleep(c->process, 1 + (int64_t)sf_rng_below(sim_rng(w->sim), 200));
+        wait_to_retry(c->process, w, &diag);
     }
 }

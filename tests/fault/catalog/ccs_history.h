@@ -15,13 +15,12 @@
 
 #include "fault/catalog/ccs_world.h"
 
-#define NS_NAMES     2                   /* namespace names in use */
-#define COLL_NAMES   2                   /* collection names in each namespace */
-#define MAX_CALLS    900                 /* of a run */
-#define MAX_COMMANDS 400                 /* committed in a run */
-#define MAX_LINEAGES 64                  /* namespaces of a run, and collections */
-#define MAX_ENTRIES  900                 /* listed in the chain */
-#define RETENTION_MS INT64_C(2592000000) /* of replays: 30 days */
+#define NS_NAMES     2   /* namespace names in use */
+#define COLL_NAMES   2   /* collection names in each namespace */
+#define MAX_CALLS    900 /* of a run */
+#define MAX_COMMANDS 400 /* committed in a run */
+#define MAX_LINEAGES 64  /* namespaces of a run, and collections */
+#define MAX_ENTRIES  900 /* listed in the chain */
 #define NO_NAME      (-1)
 
 /* What a call asks for. */
@@ -164,7 +163,7 @@ struct history {
     size_t seen_count;
     size_t *survey; /* calls of the first survey */
     size_t survey_count;
-    size_t aged_count;       /* the first calls, whose keys are not sent again meanwhile */
+    size_t aged_count;       /* the first calls, of the time before the month */
     unsigned repeat_percent; /* of steps that repeat an earlier op */
 };
 

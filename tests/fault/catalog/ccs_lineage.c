@@ -239,8 +239,7 @@ void lineage_finish(struct world *w, struct sim_process *clients)
     struct history *h = w->history;
     struct sf_buf before = {0};
     struct sf_buf after = {0};
-    /* Old records may be gone from one projection and not yet from the other. */
-    uint64_t since = w->aged ? TSO_START + ((uint64_t)RETENTION_MS << 18) : TSO_START;
+    uint64_t since = check_since(w);
     h->survey = sf_calloc(MAX_CALLS, sizeof(*h->survey));
     survey(w, clients, run_survey, "every key is answered again");
     check_settled(w);

@@ -1,11 +1,9 @@
 /*
  * Replays age. A lineage run, then a month passes; retention runs round by round while owners
- * change and clients go on. In the end retention runs until it finds nothing more: what is left of
- * old records names an object that is still current. Old keys are sent again: each gets its whole
- * old answer or is a new key. Then the survey and the rebuild, as in every lineage run.
- *
- * While rounds of several owners are under way old keys are left alone: a delete has no condition,
- * and one that a deposed owner has sent may land on what the key holds by then.
+ * change and clients go on, under old keys too: each gets its whole old answer or is a new key, and
+ * no delete of an elder owner lands on what it holds by then. In the end retention runs until it
+ * finds nothing more: what is left of old records names an object that is still current. Old keys
+ * are sent once more. Then the survey and the rebuild, as in every lineage run.
  */
 #include "fault/catalog/ccs_history.h"
 
@@ -201,8 +199,8 @@ void ccs_retention_run(struct sim *sim)
     sim_run_for(sim, 5000);
     sim_settle(sim);
     sim_node_kill(w->nodes[0]);
-    wait_for(w, CLIENTS + 2, 300000, "every call is answered a month later");
+    wait_for(w, CLIENTS + 2, 3 * DOUBT_MS, "every call is answered a month later");
     sim_spawn(process, run_last_rounds, &keeper);
-    wait_for(w, CLIENTS + 3, 2 * DOUBT_MS, "retention ends");
+    wait_for(w, CLIENTS + 3, 3 * DOUBT_MS, "retention ends");
     lineage_finish(w, process);
 }

@@ -3,9 +3,14 @@
  * catalog and its store: it answers chosen puts of the first owner as unknown and keeps them, to
  * land them later, or holds back the answer of a put that was applied.
  */
-#include "fault/catalog/ccs_world.h"
+#include "fault/catalog/ccs_history.h"
 
 #include <stdlib.h>
+
+#include "searchfabric/v1/catalog_operations_private.pb-c.h"
+
+#define MONTH_MS (RETENTION_MS + INT64_C(86400000))
+#define HOURS_MS INT64_C(7200000)
 
 /* What happens to puts of owner `a`'s first life whose key holds `part`. */
 struct script {
@@ -13,6 +18,7 @@ struct script {
     int64_t delay_ms;   /* > 0: applied, the answer comes this much later, once */
     bool refuse;        /* not applied, and the answer says so */
     int64_t hold_ms;    /* > 0: the next owner's first read of a record takes this much longer */
+    int64_t late_ms;    /* > 0: the first delete of a record lands this much later */
     char *key;          /* of the put that is being kept; others of that kind pass */
     struct sf_buf body; /* its bytes */
     enum sf_put_cond cond;
@@ -129,7 +135,16 @@ static enum sf_err gate_list(struct sf_store *store, struct sf_sched *sched, str
 
 static enum sf_err gate_remove(struct sf_store *store, struct sf_sched *sched, struct sf_view key)
 {
-    return sf_store_remove_wait(gate_of(store)->inner, sched, key);
+    static const char record[] = "catalog-log/";
+    struct gate *gate = gate_of(store);
+    int64_t late_ms = gate->w->script->late_ms;
+    if (late_ms != 0 && strcmp(sim_process_name(gate->process), "a.1") == 0 &&
+        memmem(key.ptr, key.len, record, sizeof(record) - 1) != NULL) {
+        gate->w->script->late_ms = 0;
+        sim_trace(gate->w->sim, "gate: holds a delete");
+        sim_sleep(gate->process, late_ms);
+    }
+    return sf_store_remove_wait(gate->inner, sched, key);
 }
 
 static void gate_nothing(struct sf_store *store)
@@ -236,10 +251,15 @@ static bool is_done(struct sim *sim, void *ctx)
     return wanted->w->script->done >= wanted->done;
 }
 
-static void until(struct world *w, unsigned done)
+static void until_within(struct world *w, unsigned done, int64_t max_ms)
 {
     struct wanted wanted = {w, done};
-    sim_run_until(w->sim, is_done, &wanted, 300000, "the scripted clients are through");
+    sim_run_until(w->sim, is_done, &wanted, max_ms, "the scripted clients are through");
+}
+
+static void until(struct world *w, unsigned done)
+{
+    until_within(w, done, 300000);
 }
 
 static void finish(struct world *w, struct sim_process *clients)
@@ -475,6 +495,102 @@ static void run_lost_commit(struct sim *sim)
     finish(w, clients);
 }
 
+static void cut_checkpoint(struct client *c)
+{
+    SF_PB(CreateCheckpointRequest) request;
+    const ProtobufCMessage *response = NULL;
+    searchfabric__v1__create_checkpoint_request__init(&request);
+    SIM_CHECK(c->w->sim, operate(c, true, "CreateCheckpoint", &request.base, &response) == SF_OK);
+}
+
+static void retain(struct client *c)
+{
+    SF_PB(RunRetentionRequest) request;
+    const ProtobufCMessage *response = NULL;
+    searchfabric__v1__run_retention_request__init(&request);
+    (void)operate(c, false, "RunRetention", &request.base, &response);
+}
+
+/* An own namespace with a superseded update that is past the retention. */
+static void make_old(struct client *c)
+{
+    put_own(c, 1);
+    put_own(c, 2);
+    put_own(c, 3);
+    sim_sleep(c->process, MONTH_MS);
+    cut_checkpoint(c);
+    cut_checkpoint(c);
+    c->w->aged = true;
+}
+
+/* The key is no longer one that has an answer; `out` gets what it was. */
+static void forget_key(struct world *w, const char *key, struct sf_buf *out)
+{
+    for (size_t i = 0; i < w->key_count; i++) {
+        if (strcmp(w->keys[i].key, key) != 0)
+            continue;
+        sf_buf_fini(out);
+        *out = w->keys[i].bytes;
+        w->keys[i] = w->keys[--w->key_count];
+        memset(&w->keys[w->key_count], 0, sizeof(w->keys[0]));
+        return;
+    }
+}
+
+/* Retention to its end, and once more when no delete is in doubt. */
+static void retain_all(struct client *c)
+{
+    SF_PB(RunRetentionRequest) request;
+    const ProtobufCMessage *response = NULL;
+    searchfabric__v1__run_retention_request__init(&request);
+    (void)operate(c, true, "RunRetention", &request.base, &response);
+    sim_sleep(c->process, HOURS_MS);
+    (void)operate(c, true, "RunRetention", &request.base, &response);
+}
+
+/* Whether the second update's key was a new one (and its value is the namespace's again), or was
+ * answered as before; what of the two updates is superseded is no longer asked for. */
+static void forget_superseded(struct world *w, struct sf_buf *first)
+{
+    bool is_new = false;
+    for (size_t i = 0; i < w->key_count; i++) {
+        if (strcmp(w->keys[i].key, "c0-own-2") == 0)
+            is_new = !sf_view_equal(sf_buf_view(&w->keys[i].bytes), sf_buf_view(first));
+    }
+    forget_key(w, is_new ? "c0-own-3" : "c0-own-2", first);
+    w->own_acked[0] = is_new ? 2 : 3;
+}
+
+/* A delete of an aged record is on its way when its owner is taken over from; its command comes
+ * again at the successor. */
+static void run_late_delete(struct sim *sim)
+{
+    struct script script = {0};
+    struct world *w = begin(sim, &script);
+    struct sim_process *clients = sim_process_new(sim, "clients");
+    struct part old = {.client = {.w = w, .id = 0}, .run = make_old};
+    struct part round = {.client = {.w = w, .id = 1}, .run = retain};
+    struct part again = {.client = {.w = w, .id = 0}, .run = update_own};
+    struct part last = {.client = {.w = w, .id = 1}, .run = retain_all};
+    struct sf_buf first = {0};
+    sim_spawn(clients, run_part, &old);
+    until_within(w, 1, 2 * MONTH_MS);
+    sim_spawn(clients, tick, NULL);
+    script.late_ms = 12000;
+    sim_spawn(clients, run_part, &round);
+    sim_run_for(sim, 2000);
+    w->nodes[0] = w->nodes[1] = sim_node_new(sim, "b", &w->service);
+    sim_run_for(sim, 2000);
+    forget_key(w, "c0-own-2", &first);
+    sim_spawn(clients, run_part, &again);
+    until_within(w, 3, HOURS_MS);
+    forget_superseded(w, &first);
+    sim_spawn(clients, run_part, &last);
+    until_within(w, 4, 3 * HOURS_MS);
+    sf_buf_fini(&first);
+    finish(w, clients);
+}
+
 const struct sim_scenario ccs_scripts[] = {
     {.name = "ccs_outcome_in_doubt", .area = "ccs", .run = run_outcome_in_doubt},
     {.name = "ccs_late_control", .area = "ccs", .run = run_late_control},
@@ -483,5 +599,6 @@ const struct sim_scenario ccs_scripts[] = {
     {.name = "ccs_show_into_rebuild", .area = "ccs", .run = run_show_into_rebuild},
     {.name = "ccs_given_up", .area = "ccs", .run = run_given_up},
     {.name = "ccs_lost_commit", .area = "ccs", .run = run_lost_commit},
+    {.name = "ccs_late_delete", .area = "ccs", .run = run_late_delete},
 };
 const size_t ccs_script_count = SF_ARRAY_LEN(ccs_scripts);

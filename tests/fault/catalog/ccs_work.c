@@ -251,9 +251,8 @@ static bool draw_repeat(struct history *h, struct op *op)
     if (h->call_count == 0)
         return false;
     for (int tries = 0; tries < 8; tries++) {
-        size_t number = below(h, h->call_count);
-        const struct op *other = &h->calls[number].op;
-        if (other->kind > OP_LAST_COMMAND || number < h->aged_count)
+        const struct op *other = &h->calls[below(h, h->call_count)].op;
+        if (other->kind > OP_LAST_COMMAND)
             continue;
         *op = *other;
         if (op->key[0] == '\0' || chance(h, 65))

@@ -23,6 +23,7 @@
 #define PRIVATE    "/searchfabric.v1.CatalogControlPrivateService/"
 #define OPERATIONS "/searchfabric.v1.CatalogOperationsService/"
 /* From a drop or a tombstone to the release of the name, in all runs. */
+#define RETENTION_MS    INT64_C(2592000000) /* of replays: 30 days */
 #define CCS_GC_DELAY_MS 700
 
 /* Of every budget, in all runs. */
@@ -117,6 +118,8 @@ extern const struct sim_scenario ccs_scripts[];
 extern const size_t ccs_script_count;
 
 /* ccs_client.c */
+/* Before the next try of a call: as long as the catalog asked for, or a moment. */
+void wait_to_retry(struct sim_process *client, struct world *w, const struct sf_diag *diag);
 enum sf_err call_node(struct world *w, struct sim_process *client, struct sim_node *node,
                       const char *method, const ProtobufCMessage *request, struct sf_arena *arena,
                       struct sf_diag *diag, const ProtobufCMessage **out_response);
@@ -152,6 +155,7 @@ void check_run_projectors(struct world *w, struct sim_process *process, struct s
 
 /* Every row that comes from commands, binding revisions aside, as text; replay rows of commands
  * applied since a timestamp. */
+uint64_t check_since(const struct world *w); /* older ones may be gone from one projection alone */
 void check_dump_rows(struct sf_sql *sql, uint64_t since, struct sf_buf *out);
 
 /* A violation that shows the first place that differs. */
