@@ -512,11 +512,12 @@ enum sf_err sf_config_parse(const char *name, struct sf_view text, struct sf_dia
                             struct sf_config **out_config)
 {
     struct sf_config *config = sf_calloc(1, sizeof(*config));
+    const struct raw none = {0};
     void *raw = NULL;
     enum sf_err err = sf_yaml_load(name, text, &raw_schema, diag, &raw);
 
     if (err == SF_OK)
-        err = build(name, raw, diag, config);
+        err = build(name, raw == NULL ? &none : raw, diag, config);
     sf_yaml_free(&raw_schema, raw);
     if (err != SF_OK) {
         sf_config_destroy(config);

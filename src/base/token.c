@@ -183,6 +183,8 @@ static enum sf_err ring_load(const char *path, struct sf_diag *diag, struct ring
     err = sf_file_read(path, SF_LIMIT_KEYRING_FILE_BYTES, true, diag, &text);
     if (err == SF_OK)
         err = sf_yaml_load(path, sf_buf_view(&text), &file_schema, diag, &data);
+    if (err == SF_OK && data == NULL)
+        err = sf_diag_set(diag, SF_ERR_CONFIG, "%s holds no keys", path);
     if (err == SF_OK)
         err = ring_build(path, data, diag, out_ring);
     if (data != NULL) {

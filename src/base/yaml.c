@@ -77,7 +77,7 @@ enum sf_err sf_yaml_load(const char *name, struct sf_view text, const cyaml_sche
     if (text.len == 0)
         return sf_diag_set(diag, SF_ERR_CONFIG, "%s is empty", name);
     cyaml_err_t rc = cyaml_load_data(text.ptr, text.len, &config, schema, &data, NULL);
-    if (rc == CYAML_OK && data != NULL) {
+    if (rc == CYAML_OK) {
         *out_data = data;
         return SF_OK;
     }

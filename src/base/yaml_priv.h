@@ -8,7 +8,8 @@
 #include "base/view.h"
 
 /* Loads `text` under `schema` (a mapping); `name` is the file's name for messages. Free *out_data
- * with sf_yaml_free. Error: SF_ERR_CONFIG, the message starting with name:line when known. */
+ * with sf_yaml_free; it is NULL when the text holds comments only. Error: SF_ERR_CONFIG, the
+ * message starting with name:line when known. */
 SF_MUST_USE enum sf_err sf_yaml_load(const char *name, struct sf_view text,
                                      const cyaml_schema_value_t *schema, struct sf_diag *diag,
                                      void **out_data);

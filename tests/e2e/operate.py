@@ -54,7 +54,7 @@ def es(one, method, path, body=None, key=None, timeout=10):
 # ---- start --------------------------------------------------------------------------------------------
 
 def test_check_config():
-    good = [config("{}\n"), config("# all defaults\nlog: {}\n"), config("data_dir: x\nlog:\n  level: debug\nlisten:\n  grpc: '[::1]:0'\n  es: 127.0.0.2:1\n"),
+    good = [config("{}\n"), config("# all defaults\nlog: {}\n"), config("# all defaults\n"), config("data_dir: x\nlog:\n  level: debug\nlisten:\n  grpc: '[::1]:0'\n  es: 127.0.0.2:1\n"),
             str(ROOT / "packaging/searchfabricd.yaml")]
     for path in good:
         out = daemon("--config", path, "--check-config")

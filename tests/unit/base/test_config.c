@@ -270,6 +270,17 @@ static void test_policy_limits(void **state)
     }
 }
 
+static void test_comments_only_are_the_defaults(void **state)
+{
+    struct sf_config *config = NULL;
+
+    (void)state;
+    assert_int_equal(sf_config_parse("f.yaml", sf_view_str("# data_dir: x\n"), NULL, &config),
+                     SF_OK);
+    assert_string_equal(config->data_dir, "data");
+    sf_config_destroy(config);
+}
+
 static void test_structure_errors_have_a_line(void **state)
 {
     (void)state;
@@ -414,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_every_key),
         cmocka_unit_test(test_policy),
         cmocka_unit_test(test_policy_limits),
+        cmocka_unit_test(test_comments_only_are_the_defaults),
         cmocka_unit_test(test_structure_errors_have_a_line),
         cmocka_unit_test(test_numbers_are_checked),
         cmocka_unit_test(test_other_values_are_checked),

@@ -227,6 +227,7 @@ static void refused(const char *text, const char *part)
 static void test_ring_file_is_checked(void **state)
 {
     (void)state;
+    refused("# nothing\n", "holds no keys");
     refused("keys: []\n", "ring.yaml");
     refused("keys:\n  - {id: k, secret: \"" SECRET_A "\", state: retired}\n",
             "no key has the state");
