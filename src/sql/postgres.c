@@ -150,10 +150,30 @@ static const char *ssl_mode(enum sf_sql_tls tls)
     }
 }
 
+/* libpq's message, which may have several lines and ends one, in one. */
+static enum sf_err connection_error(PGconn *pg, struct sf_diag *diag)
+{
+    struct sf_buf line = {0};
+    bool gap = false;
+
+    for (const char *at = PQerrorMessage(pg); *at != '\0'; at++) {
+        bool space = *at == '\n' || *at == '\t' || *at == ' ';
+        if (!space && gap && line.len > 0)
+            sf_buf_append_str(&line, " ");
+        if (!space)
+            sf_buf_append(&line, at, 1);
+        gap = space;
+    }
+    enum sf_err err = sf_diag_set(diag, SF_ERR_UNAVAILABLE, "postgres: %.*s", (int)line.len,
+                                  line.len == 0 ? "" : (const char *)line.data);
+    sf_buf_fini(&line);
+    return err;
+}
+
 static enum sf_err check_connected(PGconn *pg, struct sf_diag *diag)
 {
     if (PQstatus(pg) != CONNECTION_OK)
-        return sf_diag_set(diag, SF_ERR_UNAVAILABLE, "postgres: %s", PQerrorMessage(pg));
+        return connection_error(pg, diag);
     if (PQserverVersion(pg) < 120000)
         return sf_diag_set(diag, SF_ERR_CONFIG, "postgres: server version %d is older than 12",
                            PQserverVersion(pg) / 10000);
@@ -222,7 +242,7 @@ static enum sf_err pg_connect(struct sf_sql_conn *conn, struct sf_diag *diag)
     conn->link = link;
     err = check_connected(link->pg, diag);
     if (err == SF_OK && PQsetnonblocking(link->pg, 1) != 0)
-        err = sf_diag_set(diag, SF_ERR_UNAVAILABLE, "postgres: %s", PQerrorMessage(link->pg));
+        err = connection_error(link->pg, diag);
     (void)PQsetNoticeReceiver(link->pg, ignore_notice, NULL);
     return err;
 }

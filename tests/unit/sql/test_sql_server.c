@@ -214,6 +214,7 @@ static void test_refusals_hold_no_password(void **state)
     assert_int_equal(open_db(&diag, &db), SF_ERR_CONFIG); /* others may read it */
     assert_int_equal(chmod(path, 0600), 0);
     assert_int_not_equal(open_db(&diag, &db), SF_OK);
+    assert_null(strpbrk(diag.message, "\n\t")); /* one line of the log */
     assert_null(strstr(diag.message, "secret\n"));
     assert_null(strstr(diag.message, "wrong-but"));
     place.where.server.password_file = place.password_file;
