@@ -258,7 +258,7 @@ void sf_catalog_job_call(void *self, struct sf_call *call, const ProtobufCMessag
         find(catalog, ((const SF_PB(RunCatalogJobRequest) *)request)->name);
     const SF_PB(CollectionRef) *ref = ((const SF_PB(RunCatalogJobRequest) *)request)->collection;
     if (job == NULL)
-        sf_diag_bad_field(diag, "name", "unknown", "no such job");
+        sf_diag_bad_field(diag, "name", "unknown", "no such job: ListCatalogJobs names them");
     if (job != NULL && ref != NULL && sf_catalog_ref_check(ref, diag) != SF_OK)
         job = NULL;
     if (job != NULL && ref != NULL)

@@ -540,9 +540,9 @@ static enum sf_err collection_facts(struct sf_catalog_command *command,
             "the collection changed while the update was on its way");
     if (ns->lifecycle_state == SF_PBE(NAMESPACE_LIFECYCLE_STATE, TOMBSTONED) ||
         (row == NULL && ns->lifecycle_state == SF_PBE(NAMESPACE_LIFECYCLE_STATE, QUIESCING)))
-        return sf_catalog_lifecycle_conflict(&command->diag, "parent_namespace",
-                                             sf_catalog_lifecycle_text(ns->lifecycle_state),
-                                             "the namespace takes no such change");
+        return sf_catalog_lifecycle_conflict(
+            &command->diag, "parent_namespace", sf_catalog_lifecycle_text(ns->lifecycle_state),
+            row == NULL ? "the namespace takes no new collection" : "the namespace is tombstoned");
     if (tombstoned)
         return sf_catalog_lifecycle_conflict(&command->diag, "collection_name", "tombstoned",
                                              "the collection name is reserved by a tombstone");

@@ -52,8 +52,9 @@ static enum sf_err identity_of(const SF_PB(ShowReplayRequest) * show, struct sf_
                               kinds[i].request, out_hex);
         return SF_OK;
     }
-    return sf_diag_bad_field(diag, "command_kind", "unknown",
-                             "a public mutation, or give the command identity");
+    return sf_diag_bad_field(
+        diag, "command_kind", "unknown",
+        "no public mutation has this kind: look its command up by its identity");
 }
 
 /* The parts of an identity, with the limits that a request had. */
@@ -168,7 +169,7 @@ static enum sf_err show(struct sf_catalog *catalog, struct sf_sched *sched, stru
         if (strlen(request->command_identity) != SF_SHA256_HEX_BYTES - 1 ||
             strspn(request->command_identity, "0123456789abcdef") != SF_SHA256_HEX_BYTES - 1)
             return sf_diag_bad_field(diag, "command_identity", "malformed",
-                                     "64 lower-case hex digits");
+                                     "a command identity is 64 lower-case hex digits");
         memcpy(identity, request->command_identity, sizeof(identity));
     } else if (request->scope == NULL) {
         return sf_diag_bad_field(diag, "scope", "missing", "a key is looked up in its scope");

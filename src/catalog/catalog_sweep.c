@@ -381,7 +381,8 @@ static enum sf_err read_lineage(const struct asked *asked, struct sf_sql_conn *c
         err = sf_catalog_sql_namespace(conn, ns, arena, diag, &out->namespace_row);
     if (err == SF_OK &&
         (out->namespace_row == NULL || (of_collection && out->collection_row == NULL)))
-        err = sf_diag_set(diag, SF_RESOURCE_NOT_FOUND, "no such lineage");
+        err = sf_diag_set(diag, SF_RESOURCE_NOT_FOUND,
+                          out->namespace_row == NULL ? "no such namespace" : "no such collection");
     if (err == SF_OK && of_collection)
         err = sf_catalog_sql_tombstone(conn, ns, out->collection_row->collection->collection_id,
                                        arena, diag, &out->tombstone);

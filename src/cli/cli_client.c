@@ -20,6 +20,9 @@ int sf_cli_fail(struct sf_cli *cli, const char *what)
         fprintf(stderr, "%s%s=%s", i == 0 ? " (" : " ", cli->diag.details[i].key,
                 cli->diag.details[i].value);
     fputs(cli->diag.detail_count == 0 ? "\n" : ")\n", stderr);
+    if (cli->diag.err == SF_DEADLINE_EXCEEDED)
+        fprintf(stderr, "sfctl: it had %lld ms; --timeout gives it more\n",
+                (long long)cli->timeout_ms);
     if (info->cls == SF_CLASS_RETRY_LATER || cli->diag.err == SF_DEADLINE_EXCEEDED) {
         if (cli->idempotency_key != NULL && cli->idempotency_key == cli->random_key)
             fprintf(stderr, "sfctl: %s; repeat safely with --key %s\n",
@@ -29,6 +32,12 @@ int sf_cli_fail(struct sf_cli *cli, const char *what)
         return SF_CLI_UNAVAILABLE;
     }
     return cli->diag.err == SF_ERR_CORRUPT ? SF_CLI_DATA : SF_CLI_REFUSED;
+}
+
+void sf_cli_patient(struct sf_cli *cli)
+{
+    if (!cli->timeout_given)
+        cli->timeout_ms = SF_CLI_PATIENT_MS;
 }
 
 int sf_cli_connect(struct sf_cli *cli)

@@ -212,7 +212,7 @@ void sf_cli_format_unix_ms(int64_t unix_ms, char *out)
         return;
     }
     char date[24];
-    strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S", &tm);
+    strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
     snprintf(out, 32, "%s.%03dZ", date, (int)(unix_ms % 1000));
 }
 

@@ -28,13 +28,17 @@ enum sf_cli_exit {
     SF_CLI_DATA = 4         /* data read back does not verify, or some documents were refused */
 };
 
+#define SF_CLI_TIMEOUT_MS 10000  /* of a call, unless --timeout says otherwise */
+#define SF_CLI_PATIENT_MS 600000 /* of one that goes through the whole catalog */
+
 /* What every command gets. Filled by main, one per process. */
 struct sf_cli {
     const char *host;             /* server, default 127.0.0.1 */
     uint16_t port;                /* gRPC port, default 7400 */
     const char *client_id;        /* RequestMeta.client_id, default "sfctl" */
     const char *idempotency_key;  /* --key; NULL = a random one */
-    int64_t timeout_ms;           /* of one call, default 10000 */
+    int64_t timeout_ms;           /* of one call; SF_CLI_TIMEOUT_MS unless given */
+    bool timeout_given;           /* --timeout was */
     bool json;                    /* --json: one JSON value (or one a line) instead of tables */
     struct sf_arena *arena;       /* lives as long as the process */
     struct sf_reactors *reactors; /* NULL until connected */
@@ -151,8 +155,16 @@ int sf_cli_namespace_transition(struct sf_cli *cli, const char *name_or_id, cons
 int sf_cli_collection_show(struct sf_cli *cli, const char *path);
 int sf_cli_collection_drop(struct sf_cli *cli, const char *path, const char *token);
 
+/* Gives a call that goes through the whole catalog SF_CLI_PATIENT_MS, unless --timeout was given.
+ */
+void sf_cli_patient(struct sf_cli *cli);
+
 /* Id of a namespace, tombstoned ones included. */
 SF_MUST_USE int sf_cli_namespace_id(struct sf_cli *cli, const char *name_or_id, uint64_t *out_id);
+
+/* Identity of "NAMESPACE/COLLECTION" (the namespace by name or id), dropped ones included. */
+SF_MUST_USE int sf_cli_lineage_ref(struct sf_cli *cli, const char *path,
+                                   struct sf_collection_ref *out_ref);
 
 /* Splits "NAMESPACE/COLLECTION", resolves the namespace and fills the binding (strings in the
  * arena). SF_CLI_USAGE when malformed. */
@@ -218,7 +230,7 @@ void sf_cli_table_row(struct sf_cli_table *table, const char *const *cells);
 /* Prints to `out` (NULL: nothing, after an error) and frees; fine for a zeroed table. */
 void sf_cli_table_end(struct sf_cli_table *table, FILE *out);
 
-/* "2026-11-30 15:04:05.123Z" in out (at least 32 bytes). */
+/* "2026-11-30T15:04:05.123Z" in out (at least 32 bytes). */
 void sf_cli_format_unix_ms(int64_t unix_ms, char *out);
 
 /* Length of the longest prefix of `text` of at most `max_bytes` that ends on a character's edge. */

@@ -52,6 +52,7 @@ static int run_job(struct sf_cli *cli, const char *name)
     Searchfabric__V1__RunCatalogJobRequest request;
     const ProtobufCMessage *response = NULL;
     searchfabric__v1__run_catalog_job_request__init(&request);
+    sf_cli_patient(cli);
     request.name = sf_arena_str(cli->arena, sf_view_str(name));
     int exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "job %s", name),
                                 OPERATIONS "RunCatalogJob", &request.base, &response);
@@ -78,6 +79,7 @@ static int release_sweep(struct sf_cli *cli, const struct catalog_args *args)
     Searchfabric__V1__RunReleaseSweepRequest request;
     const ProtobufCMessage *response = NULL;
     searchfabric__v1__run_release_sweep_request__init(&request);
+    sf_cli_patient(cli);
     request.max_releases = args->max;
     if (args->namespace_name != NULL) {
         int found = sf_cli_namespace_id(cli, args->namespace_name, &request.namespace_id);

@@ -38,6 +38,7 @@ static int create(struct sf_cli *cli)
     Searchfabric__V1__CreateCheckpointRequest request;
     const ProtobufCMessage *message = NULL;
     searchfabric__v1__create_checkpoint_request__init(&request);
+    sf_cli_patient(cli);
     int exit_code = sf_cli_call(cli, "checkpoint create", OPERATIONS "CreateCheckpoint",
                                 &request.base, &message);
     if (exit_code != SF_CLI_OK)
@@ -88,6 +89,7 @@ static int verify(struct sf_cli *cli, uint64_t epoch)
     Searchfabric__V1__VerifyCheckpointRequest request;
     const ProtobufCMessage *message = NULL;
     searchfabric__v1__verify_checkpoint_request__init(&request);
+    sf_cli_patient(cli);
     request.checkpoint_epoch = epoch;
     int exit_code = sf_cli_call(cli, "checkpoint verify", OPERATIONS "VerifyCheckpoint",
                                 &request.base, &message);

@@ -86,6 +86,18 @@ int sf_cli_namespace_id(struct sf_cli *cli, const char *name_or_id, uint64_t *ou
     return exit_code;
 }
 
+int sf_cli_lineage_ref(struct sf_cli *cli, const char *path, struct sf_collection_ref *out_ref)
+{
+    const Searchfabric__V1__ShowLineageResponse *shown = NULL;
+    int exit_code = find_collection(cli, path, &shown);
+
+    if (exit_code == SF_CLI_OK) {
+        out_ref->namespace_id.v = shown->collection_row->collection->namespace_id;
+        out_ref->collection_id.v = shown->collection_row->collection->collection_id;
+    }
+    return exit_code;
+}
+
 /* ---- show --------------------------------------------------------------------------------- */
 
 static void print_number(const char *name, uint64_t value)

@@ -68,6 +68,7 @@ static int run_digest(struct sf_cli *cli)
     const ProtobufCMessage *response = NULL;
 
     searchfabric__v1__digest_projection_request__init(&request);
+    sf_cli_patient(cli);
     int exit_code = sf_cli_connect(cli);
     if (exit_code == SF_CLI_OK)
         exit_code = sf_cli_call(cli, NULL, DIGEST_METHOD, &request.base, &response);

@@ -73,6 +73,7 @@ int sf_cli_gc(struct sf_cli *cli, int argc, char **argv)
         return sf_cli_usage("gc wants no words");
     searchfabric__v1__run_retention_request__init(&request);
     request.dry_run = args.dry_run;
+    sf_cli_patient(cli);
     int exit_code = sf_cli_call(cli, "gc", OPERATIONS "RunRetention", &request.base, &message);
     if (exit_code != SF_CLI_OK)
         return exit_code;
@@ -115,16 +116,14 @@ int sf_cli_fsck(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"dry-run", 'n', NULL, 0, "Tell and change nothing", 0},
-        {"namespace", OPTION_NAMESPACE, "NAME", 0, "Check one namespace", 0},
+        {"namespace", OPTION_NAMESPACE, "NAME|ID", 0, "Check one namespace, tombstoned or not", 0},
         {0}};
     static const struct argp argp = {
         options,
         parse,
         "",
         "Compares the catalog's rows with its objects, both ways, explains every difference and "
-        "repairs what the objects can tell. Exit code 4 when a problem is left. Give a long check "
-        "a "
-        "long --timeout.",
+        "repairs what the objects can tell. Exit code 4 when a problem is left.",
         NULL,
         NULL,
         NULL};
@@ -137,12 +136,11 @@ int sf_cli_fsck(struct sf_cli *cli, int argc, char **argv)
         return sf_cli_usage("fsck wants no words");
     searchfabric__v1__check_catalog_request__init(&request);
     request.repair = !args.dry_run;
+    sf_cli_patient(cli);
     if (args.namespace_name != NULL) {
-        const Searchfabric__V1__NamespaceDescriptor *descriptor = NULL;
-        int exit_code = sf_cli_get_namespace(cli, args.namespace_name, &descriptor);
-        if (exit_code != SF_CLI_OK)
-            return exit_code;
-        request.namespace_id = descriptor->namespace_id;
+        int found = sf_cli_namespace_id(cli, args.namespace_name, &request.namespace_id);
+        if (found != SF_CLI_OK)
+            return found;
     }
     int exit_code = sf_cli_call(cli, "fsck", OPERATIONS "CheckCatalog", &request.base, &message);
     if (exit_code != SF_CLI_OK)
@@ -158,22 +156,35 @@ int sf_cli_fsck(struct sf_cli *cli, int argc, char **argv)
 
 /* ---- replay ---- */
 
-/* "NAME", "NAMESPACE_ID/NAME" or "NAMESPACE_ID/COLLECTION_ID", as the kind wants it. */
-static bool parse_scope(const char *kind, const char *text, Searchfabric__V1__CommandScope *out)
+/* Fills the scope of a key of `kind`: "NAMESPACE" for namespaces, else "NAMESPACE/COLLECTION". Ids
+ * in digits stand for either; a name is that of the newest lineage that bore it. */
+static int resolve_scope(struct sf_cli *cli, const struct upkeep_args *args,
+                         Searchfabric__V1__CommandScope *out)
 {
-    const char *slash = strchr(text, '/');
-    if (strcmp(kind, "PUT_NAMESPACE_METADATA") == 0) {
-        out->namespace_name = (char *)(uintptr_t)text;
-        return true;
+    const char *slash = strchr(args->scope, '/');
+
+    if (strcmp(args->kind, "PUT_NAMESPACE_METADATA") == 0) {
+        out->namespace_name = sf_arena_str(cli->arena, sf_view_str(args->scope));
+        return SF_CLI_OK;
     }
-    if (slash == NULL ||
-        !sf_parse_u64(sf_view_bytes(text, (size_t)(slash - text)), &out->namespace_id))
-        return false;
-    if (strcmp(kind, "PUT_COLLECTION_METADATA") == 0) {
-        out->collection_name = (char *)(uintptr_t)(slash + 1);
-        return true;
+    if (slash == NULL || slash == args->scope || slash[1] == '\0')
+        return sf_cli_usage("'%s' is not NAMESPACE/COLLECTION, the scope of this kind",
+                            args->scope);
+    struct sf_view space = sf_view_bytes(args->scope, (size_t)(slash - args->scope));
+    if (strcmp(args->kind, "PUT_COLLECTION_METADATA") != 0) {
+        struct sf_collection_ref ref = {0};
+        int exit_code = SF_CLI_OK;
+        if (!sf_parse_u64(space, &ref.namespace_id.v) ||
+            !sf_parse_u64(sf_view_str(slash + 1), &ref.collection_id.v))
+            exit_code = sf_cli_lineage_ref(cli, args->scope, &ref);
+        out->namespace_id = ref.namespace_id.v;
+        out->collection_id = ref.collection_id.v;
+        return exit_code;
     }
-    return sf_parse_u64(sf_view_str(slash + 1), &out->collection_id);
+    out->collection_name = sf_arena_str(cli->arena, sf_view_str(slash + 1));
+    if (sf_parse_u64(space, &out->namespace_id))
+        return SF_CLI_OK;
+    return sf_cli_namespace_id(cli, sf_arena_str(cli->arena, space), &out->namespace_id);
 }
 
 static void print_replay(const Searchfabric__V1__ShowReplayResponse *response)
@@ -191,16 +202,21 @@ static void print_replay(const Searchfabric__V1__ShowReplayResponse *response)
 int sf_cli_replay(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"command", OPTION_COMMAND, "HEX", 0, "Its command identity", 0},
-        {"kind", OPTION_KIND, "KIND", 0, "PUT_COLLECTION_METADATA, ...", 0},
+        {"command", OPTION_COMMAND, "HEX", 0, "Its command identity, 64 hex digits", 0},
+        {"kind", OPTION_KIND, "KIND", 0,
+         "PUT_NAMESPACE_METADATA, PUT_COLLECTION_METADATA, PUT_COLLECTION_SCHEMA or "
+         "DROP_COLLECTION",
+         0},
         {"identity", OPTION_IDENTITY, "NAME", 0, "As authenticated; without it loopback", 0},
         {"scope", OPTION_SCOPE, "SCOPE", 0,
-         "NAME of a namespace, NAMESPACE_ID/NAME or NAMESPACE_ID/COLLECTION_ID", 0},
+         "What the request named: a namespace's NAME, or NAMESPACE/COLLECTION by names or ids; a "
+         "name is that of the newest lineage",
+         0},
         {0}};
     static const struct argp argp = {
         options,
         parse,
-        "show",
+        "show --command HEX\nshow --kind KIND --scope SCOPE",
         "What would this idempotency key (sfctl --key, --client-id) return? Give the command "
         "identity, or kind and scope.",
         NULL,
@@ -219,9 +235,11 @@ int sf_cli_replay(struct sf_cli *cli, int argc, char **argv)
     if (args.command != NULL) {
         request.command_identity = sf_arena_str(cli->arena, sf_view_str(args.command));
     } else {
-        if (args.kind == NULL || args.scope == NULL || cli->idempotency_key == NULL ||
-            !parse_scope(args.kind, args.scope, &scope))
+        if (args.kind == NULL || args.scope == NULL || cli->idempotency_key == NULL)
             return sf_cli_usage("replay show wants --command, or --kind, --scope and sfctl --key");
+        int resolved = resolve_scope(cli, &args, &scope);
+        if (resolved != SF_CLI_OK)
+            return resolved;
         request.command_kind = sf_arena_str(cli->arena, sf_view_str(args.kind));
         request.authenticated_client_identity =
             sf_arena_str(cli->arena, sf_view_str(args.identity));

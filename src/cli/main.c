@@ -54,7 +54,8 @@ static const struct argp_option options[] = {
      "idempotency key of a mutation: a repeat with the same key is answered, not done again", 0},
     {"client-id", OPTION_CLIENT, "TEXT", 0,
      "client id, part of the replay identity (default sfctl)", 0},
-    {"timeout", OPTION_TIMEOUT, "MS", 0, "time for one call (default 10000)", 0},
+    {"timeout", OPTION_TIMEOUT, "MS", 0,
+     "time for one call (default 10000; 600000 for what goes through the whole catalog)", 0},
     {0}};
 
 /* What the parser fills. */
@@ -90,6 +91,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
             timeout_ms > TIMEOUT_MAX_MS)
             argp_error(state, "--timeout wants milliseconds from 1 to %d", TIMEOUT_MAX_MS);
         cli->timeout_ms = (int64_t)timeout_ms;
+        cli->timeout_given = true;
         return 0;
     case ARGP_KEY_ARG:
         args->first = state->next - 1;
@@ -138,7 +140,7 @@ int main(int argc, char **argv)
     struct sf_cli cli = {.host = "127.0.0.1",
                          .port = 7400,
                          .client_id = "sfctl",
-                         .timeout_ms = 10000,
+                         .timeout_ms = SF_CLI_TIMEOUT_MS,
                          .arena = sf_arena_new(CLI_ARENA_BYTES)};
     struct main_args args = {.cli = &cli};
     const struct argp argp = {options,

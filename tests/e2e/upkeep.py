@@ -96,6 +96,7 @@ def test_fsck():
     assert get_collection(a, collection=ref) == before
     assert " 0 problems, 0 repaired" in done("fsck")
     fails(2, "fsck", "word")
+    assert "it had 1 ms; --timeout gives it more" in fails(3, "--timeout", "1", "fsck", "--dry-run")
 
 
 def test_fsck_lost_row():
@@ -132,11 +133,30 @@ def test_replay():
     assert same == shown
     text = done(*words)
     assert shown["command_identity"] in text and "original answer" in text
+    assert json_of(*words[:-1], f"{name}/keyed") == shown
     fresh_key = json_of("--key", fresh(), *words[2:])
     assert not fresh_key.get("found") and fresh_key["verdict"] == "nothing: the key is new"
     for bad in (["replay"], ["replay", "show"], ["replay", "show", "--kind", "PUT_COLLECTION_METADATA"]):
         fails(2, *bad)
-    fails(1, "replay", "show", "--command", "abc")
+    assert "NAMESPACE/COLLECTION" in fails(2, *words[:-1], name)
+    assert "no such namespace" in fails(1, *words[:-1], f"{fresh('nowhere')}/keyed")
+    assert "public mutation" in fails(1, "--key", key, "replay", "show", "--kind", "HEAD_ADVANCE", "--scope", "1/2")
+    assert "64 lower-case hex digits" in fails(1, "replay", "show", "--command", "abc")
+
+
+def test_replay_of_drop():
+    """Keys of commands about one collection, by names or ids, also once it is dropped."""
+    path, ref = collection()
+    key = fresh()
+    done("--key", key, "collection", "drop", path)
+    words = ["--key", key, "replay", "show", "--kind", "DROP_COLLECTION", "--scope"]
+    shown = json_of(*words, path)
+    assert shown["found"] and shown["outcome"]["idempotency_key"] == key, shown
+    assert json_of(*words, f"{ref.namespace_id}/{ref.collection_id}") == shown
+    done("namespace", "transition", path.split("/")[0], "tombstoned")
+    assert json_of(*words, path) == shown
+    by_name, by_id = (json_of("fsck", "--namespace", one) for one in (path.split("/")[0], str(ref.namespace_id)))
+    assert by_name == by_id and int(by_name["objects_read"]) > 0 and not by_name.get("problems"), (by_name, by_id)
 
 
 def test_gc():

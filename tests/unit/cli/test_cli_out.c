@@ -136,9 +136,9 @@ static void test_time(void **state)
 
     (void)state;
     sf_cli_format_unix_ms(0, text);
-    assert_string_equal(text, "1970-01-01 00:00:00.000Z");
+    assert_string_equal(text, "1970-01-01T00:00:00.000Z");
     sf_cli_format_unix_ms(951782400007, text); /* 29 February 2000 */
-    assert_string_equal(text, "2000-02-29 00:00:00.007Z");
+    assert_string_equal(text, "2000-02-29T00:00:00.007Z");
 }
 
 int main(void)
