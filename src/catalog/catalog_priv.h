@@ -1,9 +1,7 @@
 /*
- * Shared inside src/catalog. Files: _rules and _schema decide (pure), _store names and codes
- * durable objects, _put brings one put to an end, _group appends and commits, _apply runs a
- * command, _plan says what each mutation does, _sql and _project are the projection, _converge the
- * convergence block and statistics base, _state the memory, _cache what it is made of, _read,
- * _fact, _list and _page the reads, _recover the start, _service the RPCs.
+ * Shared inside src/catalog: puts, commands and mutations, the catalog itself, and the calls
+ * between its files, each under the name of the file that has it. docs/developers/catalog.md says
+ * which file has which subject; what only a few files share stands in headers of their own.
  */
 #ifndef SF_CATALOG_PRIV_H
 #define SF_CATALOG_PRIV_H
@@ -146,32 +144,32 @@ struct sf_catalog_wait {
 
 /* A mutation on its way through its lanes. Made by the service, freed by the apply code. */
 struct sf_catalog_command {
-    struct sf_task task;                   /* on a lane */
-    struct sf_catalog *catalog;            /* immutable */
-    const struct sf_catalog_mutation *ops; /* which RPC; immutable */
-    _Atomic(struct sf_call *) call;        /* NULL once answered, or of an own intent */
-    struct sf_catalog_wait *wait;          /* of an own intent; NULL once answered */
-    const ProtobufCMessage *request;       /* in arena; immutable */
-    SF_PB(RequestMeta) * meta;             /* of the request, NULL: an intent; immutable */
-    struct sf_arena *arena;                /* owned; request and keys */
-    struct sf_arena *scratch;              /* owned; rows and plan of the present try */
-    char identity_hash[SF_SHA256_HEX_BYTES];
-    char command_identity[SF_SHA256_HEX_BYTES];
-    char transport_key[SF_SHA256_HEX_BYTES];
-    char business_key[SF_SHA256_HEX_BYTES]; /* "" = none */
-    char fingerprint[SF_SHA256_HEX_BYTES];  /* of the payload */
-    enum sf_catalog_lane lane;              /* where the task runs; lane */
-    bool claimed;                           /* counted among those under way; lane */
-    bool pivoted;                           /* from a name lane; lane */
-    uint64_t captured[3];                   /* id, epoch, revision as seen on the name lane */
-    struct sf_diag diag;                    /* refusal under way; lane */
-    struct sf_catalog_rows rows;            /* lane */
-    struct sf_catalog_plan plan;            /* lane, or the leader of its group */
-    struct sf_catalog_command *next;        /* queue of the group; under group_mu */
-    struct sf_waiter waiter;                /* opened with a result or with the leadership */
-    bool lead;                              /* woken to lead; before the wake */
-    bool listed;                            /* segment with this attempt may stand; leader */
-    enum sf_catalog_commit result;          /* before the wake */
+    struct sf_task task;                        /* on a lane */
+    struct sf_catalog *catalog;                 /* immutable */
+    const struct sf_catalog_mutation *ops;      /* which RPC; immutable */
+    _Atomic(struct sf_call *) call;             /* NULL once answered, or of an own intent */
+    struct sf_catalog_wait *wait;               /* of an own intent; NULL once answered */
+    const ProtobufCMessage *request;            /* in arena; immutable */
+    SF_PB(RequestMeta) * meta;                  /* of the request, NULL: an intent; immutable */
+    struct sf_arena *arena;                     /* owned; request and keys */
+    struct sf_arena *scratch;                   /* owned; rows and plan of the present try */
+    char identity_hash[SF_SHA256_HEX_BYTES];    /* of the authenticated caller */
+    char command_identity[SF_SHA256_HEX_BYTES]; /* of its record */
+    char transport_key[SF_SHA256_HEX_BYTES];    /* lookup key of its idempotency key */
+    char business_key[SF_SHA256_HEX_BYTES];     /* "" = none */
+    char fingerprint[SF_SHA256_HEX_BYTES];      /* of the payload */
+    enum sf_catalog_lane lane;                  /* where the task runs; lane */
+    bool claimed;                               /* counted among those under way; lane */
+    bool pivoted;                               /* from a name lane; lane */
+    uint64_t captured[3];                       /* id, epoch, revision as seen on the name lane */
+    struct sf_diag diag;                        /* refusal under way; lane */
+    struct sf_catalog_rows rows;                /* lane */
+    struct sf_catalog_plan plan;                /* lane, or the leader of its group */
+    struct sf_catalog_command *next;            /* queue of the group; under group_mu */
+    struct sf_waiter waiter;                    /* opened with a result or with the leadership */
+    bool lead;                                  /* woken to lead; before the wake */
+    bool listed;                                /* segment with this attempt may stand; leader */
+    enum sf_catalog_commit result;              /* before the wake */
 };
 
 /* What differs between the mutations (catalog_plan.c). */
@@ -240,40 +238,40 @@ struct sf_catalog {
     uint32_t lane_shards;       /* of the store */
     uint32_t max_result_window; /* default */
     uint64_t owner_epoch;       /* of every shard: slot of the takeover record */
-    struct sf_service services[SF_CATALOG_SERVICE_COUNT];
-    struct sf_catalog_cache *cache;           /* facts that reads answer from */
-    struct sf_catalog_claims *claims;         /* commands under way and removals */
-    struct sf_catalog_jobs *jobs;             /* background work */
-    struct sf_catalog_projectors *projectors; /* what of it is due */
-    struct sf_catalog_gate_table *gates;      /* locks across lanes */
-    struct sf_catalog_heads *heads;           /* hints of the head reconciler */
-    struct sf_metric *metric_commands;        /* NULL = none */
-    struct sf_metric *metric_group_ms;        /* NULL = none */
-    struct sf_metric *metric_replays;         /* NULL = none */
-    struct sf_metric *metric_aborts;          /* NULL = none */
-    struct sf_catalog_callers *callers;       /* who may call what */
-    struct sf_catalog_quotas *quotas;         /* namespaces that lease */
+    struct sf_service services[SF_CATALOG_SERVICE_COUNT]; /* what it serves */
+    struct sf_catalog_cache *cache;                       /* facts that reads answer from */
+    struct sf_catalog_claims *claims;                     /* commands under way and removals */
+    struct sf_catalog_jobs *jobs;                         /* background work */
+    struct sf_catalog_projectors *projectors;             /* what of it is due */
+    struct sf_catalog_gate_table *gates;                  /* locks across lanes */
+    struct sf_catalog_heads *heads;                       /* hints of the head reconciler */
+    struct sf_metric *metric_commands;                    /* NULL = none */
+    struct sf_metric *metric_group_ms;                    /* NULL = none */
+    struct sf_metric *metric_replays;                     /* NULL = none */
+    struct sf_metric *metric_aborts;                      /* NULL = none */
+    struct sf_catalog_callers *callers;                   /* who may call what */
+    struct sf_catalog_quotas *quotas;                     /* namespaces that lease */
     /* atomic */
-    _Atomic bool draining;
-    _Atomic bool deposed;
-    _Atomic int stalled;       /* puts in doubt that have been repeated for long */
-    _Atomic uint64_t attempts; /* counts this process's attempts */
-    _Atomic uint64_t commands_applied;
-    _Atomic uint64_t groups_committed;
-    _Atomic uint64_t attempts_aborted;
+    _Atomic bool draining;             /* lets nothing new in */
+    _Atomic bool deposed;              /* a newer owner was met */
+    _Atomic int stalled;               /* puts in doubt that have been repeated for long */
+    _Atomic uint64_t attempts;         /* counts this process's attempts */
+    _Atomic uint64_t commands_applied; /* committed by this process */
+    _Atomic uint64_t groups_committed; /* by this process */
+    _Atomic uint64_t attempts_aborted; /* by this process */
     _Atomic uint64_t removals_listed;  /* keys in the removals object as this owner left it */
     _Atomic int64_t removals_until_ms; /* all of them are over by then, monotonic */
     _Atomic uint64_t newest_segment;   /* last slot whose content is known; written by the leader */
     _Atomic uint64_t watermark;        /* raised in the projection */
     _Atomic uint64_t settled;          /* every slot up to here is settled and shown */
     _Atomic uint64_t read_turn;        /* spreads reads over lanes */
-    _Atomic uint64_t recovered;
+    _Atomic uint64_t recovered;        /* commands that the open finished */
     _Atomic int64_t windows_due_unix_ms; /* when time next changes a lifecycle window */
-    _Atomic uint64_t open_ms;
-    _Atomic bool rebuilt;
-    _Atomic uint64_t lowest_segment; /* lowest that counts, of the boundary object */
-    bool opening;                    /* not serving yet: only sf_catalog_open's thread is here */
-    struct sf_catalog_ahead *ahead;  /* objects fetched ahead while opening, else NULL */
+    _Atomic uint64_t open_ms;            /* that the open took */
+    _Atomic bool rebuilt;                /* the open made the projection anew */
+    _Atomic uint64_t lowest_segment;     /* lowest that counts, of the boundary object */
+    bool opening;                   /* not serving yet: only sf_catalog_open's thread is here */
+    struct sf_catalog_ahead *ahead; /* objects fetched ahead while opening, else NULL */
     /* lane of the quick jobs */
     struct sf_catalog_sweep_place swept[2];     /* sweeps of everything, of one namespace */
     struct sf_catalog_sweep_place contradicted; /* tombstone repair */
