@@ -50,41 +50,41 @@ enum sf_alloc_class {
 /* One request, in its call's arena: gone with the answer. */
 struct sf_alloc_op {
     /* immutable once posted */
-    struct sf_alloc_shard *shard;
-    struct sf_call *call;
-    struct sf_alloc_request request;
+    struct sf_alloc_shard *shard;          /* whose loop runs it */
+    struct sf_call *call;                  /* to be answered */
+    struct sf_alloc_request request;       /* as parsed */
     char key[SF_SHA256_HEX_BYTES];         /* transport_lookup_key */
     char fingerprint[SF_SHA256_HEX_BYTES]; /* payload_fingerprint */
     int64_t started_ns;                    /* monotonic */
     struct sf_task task;                   /* brings it to its loop */
 
     /* loop */
-    struct sf_alloc_op *prev; /* list of all requests of the shard */
-    struct sf_alloc_op *next;
+    struct sf_alloc_op *prev;      /* list of all requests of the shard */
+    struct sf_alloc_op *next;      /* of that list */
     struct sf_alloc_op *link;      /* queue of the lane, or list of those that joined */
     struct sf_alloc_op *followers; /* requests with the same key that wait for this one */
-    struct sf_alloc_lane *lane;
-    enum sf_alloc_op_phase phase;
-    size_t index;   /* place in the group's array while a member */
-    bool late;      /* joined after the leader's admission facts were asked for */
-    bool ccs_read;  /* admission facts were asked for on its behalf */
-    unsigned tries; /* of the present durable step */
-    uint64_t gap;   /* ids that its explicit items skip */
+    struct sf_alloc_lane *lane;    /* of its collection */
+    enum sf_alloc_op_phase phase;  /* where it is */
+    size_t index;                  /* place in the group's array while a member */
+    bool late;                     /* joined after the leader's admission facts were asked for */
+    bool ccs_read;                 /* admission facts were asked for on its behalf */
+    unsigned tries;                /* of the present durable step */
+    uint64_t gap;                  /* ids that its explicit items skip */
 
     /* the replay-success object */
-    struct sf_buf object_key;
-    struct sf_get get;
+    struct sf_buf object_key; /* its key */
+    struct sf_get get;        /* look-up of it */
     sf_replay_record *record; /* in the call's arena; what `body` holds */
     struct sf_buf body;       /* encoded record */
     struct sf_put put;        /* when it is sent on its own */
-    struct sf_batch batch;
-    struct sf_timer timer; /* pause before the next try */
+    struct sf_batch batch;    /* that put alone */
+    struct sf_timer timer;    /* pause before the next try */
 };
 
 /* A replay record in the state object whose replay object is not known to stand. */
 struct sf_alloc_pending {
-    char key[SF_SHA256_HEX_BYTES];
-    struct sf_buf record; /* packed sf_replay_record without header */
+    char key[SF_SHA256_HEX_BYTES]; /* transport_lookup_key */
+    struct sf_buf record;          /* packed sf_replay_record without header */
 };
 
 /* The state object as read or written last. */
@@ -105,28 +105,28 @@ enum sf_alloc_lane_state {
 
 /* One pending apply that is being finished. */
 struct sf_alloc_roll {
-    char key[SF_SHA256_HEX_BYTES];
-    struct sf_buf object_key;
-    struct sf_buf body;
+    char key[SF_SHA256_HEX_BYTES]; /* transport_lookup_key */
+    struct sf_buf object_key;      /* of the replay object */
+    struct sf_buf body;            /* encoded record */
 };
 
 /* What a lane has under way; one group at a time. */
 struct sf_alloc_group {
     struct sf_alloc_op **ops; /* members that are not answered or settling; owned array */
-    size_t count;
-    size_t cap;
-    size_t reads;          /* replay lookups that are still out, plus one while they are sent */
-    bool admission_asked;  /* the facts were asked for */
-    bool admitted;         /* the facts were read after every member came in, and admit */
-    bool loaded;           /* the state was read since every member came in */
-    unsigned tries;        /* loads and writes of this group that did not go through */
-    struct sf_timer timer; /* pause before the next try */
+    size_t count;             /* members */
+    size_t cap;               /* entries there is room for */
+    size_t reads;             /* replay lookups that are still out, plus one while they are sent */
+    bool admission_asked;     /* the facts were asked for */
+    bool admitted;            /* the facts were read after every member came in, and admit */
+    bool loaded;              /* the state was read since every member came in */
+    unsigned tries;           /* loads and writes of this group that did not go through */
+    struct sf_timer timer;    /* pause before the next try */
     void (*resume)(struct sf_alloc_lane *lane); /* what the pause ends with */
 
     /* admission read */
-    Searchfabric__V1__CollectionRef ccs_ref;
-    Searchfabric__V1__GetCollectionAdmissionStateRequest ccs_request;
-    int64_t ccs_started_ns;
+    Searchfabric__V1__CollectionRef ccs_ref;                          /* of the request */
+    Searchfabric__V1__GetCollectionAdmissionStateRequest ccs_request; /* to the catalog */
+    int64_t ccs_started_ns;                                           /* monotonic */
 
     /* load */
     struct sf_get get;      /* the state object */
@@ -134,58 +134,58 @@ struct sf_alloc_group {
     unsigned loads;         /* of the two, still out */
 
     /* write */
-    struct sf_batch batch; /* the state write with its replay objects, or a roll */
-    struct sf_put *puts;   /* owned array */
-    size_t put_cap;
+    struct sf_batch batch;             /* the state write with its replay objects, or a roll */
+    struct sf_put *puts;               /* owned array */
+    size_t put_cap;                    /* entries there is room for */
     struct sf_buf body;                /* encoded state object */
     char attempt[SF_ATTEMPT_ID_BYTES]; /* of the write under way or in doubt; "" = none */
     struct sf_alloc_state after;       /* what stands when the write does */
     int64_t applied_at_unix_ms;        /* apply time of the members' records and receipts */
     bool adopt;                        /* the load met the write in doubt: it stands */
     struct sf_alloc_roll *rolls;       /* owned array, while pending applies are finished */
-    size_t roll_count;
+    size_t roll_count;                 /* of them */
 };
 
 /* One collection. */
 struct sf_alloc_lane {
-    struct sf_alloc_shard *shard;
-    struct sf_collection_ref collection;
-    struct sf_buf state_key;
-    enum sf_alloc_lane_state state;
-    bool busy;        /* a group is under way */
-    bool pump_posted; /* `pump` is on its way */
-    struct sf_task pump;
-    struct sf_alloc_lane *idle_prev; /* list of idle lanes, oldest first */
-    struct sf_alloc_lane *idle_next;
-    bool idle;
+    struct sf_alloc_shard *shard;        /* whose */
+    struct sf_collection_ref collection; /* which */
+    struct sf_buf state_key;             /* of the state object */
+    enum sf_alloc_lane_state state;      /* what is in hand */
+    bool busy;                           /* a group is under way */
+    bool pump_posted;                    /* `pump` is on its way */
+    struct sf_task pump;                 /* starts the next group */
+    struct sf_alloc_lane *idle_prev;     /* list of idle lanes, oldest first */
+    struct sf_alloc_lane *idle_next;     /* of that list */
+    bool idle;                           /* it is in the list */
 
-    struct sf_alloc_op *queue_head; /* requests for the next group */
-    struct sf_alloc_op **queue_tail;
-    size_t ops; /* requests of this lane, those that joined included */
+    struct sf_alloc_op *queue_head;  /* requests for the next group */
+    struct sf_alloc_op **queue_tail; /* where the next one is linked */
+    size_t ops;                      /* requests of this lane, those that joined included */
 
-    bool owned;            /* this process wrote the state and no newer owner was met */
-    uint64_t epoch;        /* of the ownership, while owned */
-    uint64_t seen_version; /* highest allocator_state_version seen; it never goes back */
-    bool space_warned;     /* few ids are left, and that was logged */
-    struct sf_alloc_state in_hand;
+    bool owned;                       /* this process wrote the state and no newer owner was met */
+    uint64_t epoch;                   /* of the ownership, while owned */
+    uint64_t seen_version;            /* highest allocator_state_version seen; it never goes back */
+    bool space_warned;                /* few ids are left, and that was logged */
+    struct sf_alloc_state in_hand;    /* the state, unless COLD */
     struct sf_alloc_pending *pending; /* owned array */
-    size_t pending_count;
-    size_t pending_cap;
+    size_t pending_count;             /* of them */
+    size_t pending_cap;               /* entries there is room for */
 
     struct sf_buf unknown; /* packed: members of the state object that this build does not know */
 
-    bool facts_known; /* `facts` may be confirmed by a conditional read */
-    struct sf_alloc_facts facts;
-    struct sf_alloc_group group;
+    bool facts_known;            /* `facts` may be confirmed by a conditional read */
+    struct sf_alloc_facts facts; /* admission, as read last */
+    struct sf_alloc_group group; /* under way while busy */
 };
 
 /* A remembered answer. */
 struct sf_alloc_answer {
-    struct sf_alloc_answer *next; /* the next younger one */
-    char key[SF_SHA256_HEX_BYTES];
-    char fingerprint[SF_SHA256_HEX_BYTES];
-    size_t len;       /* bytes of `packed` */
-    uint8_t packed[]; /* AllocateIdsSuccessResponse */
+    struct sf_alloc_answer *next;          /* the next younger one */
+    char key[SF_SHA256_HEX_BYTES];         /* transport_lookup_key */
+    char fingerprint[SF_SHA256_HEX_BYTES]; /* payload_fingerprint */
+    size_t len;                            /* bytes of `packed` */
+    uint8_t packed[];                      /* AllocateIdsSuccessResponse */
 };
 
 /* Why ids are gone without a document to show for it. */
@@ -200,78 +200,79 @@ enum sf_burn_reason {
 
 /* Metric series, made on first use; pointers are kept by the shard that uses them. */
 struct sf_alloc_series {
-    struct sf_metric *ok[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT];
-    struct sf_metric *replay_ok[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT];
-    struct sf_metric *latency[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT];
-    struct sf_metric *items[SF_ALLOC_KINDS][2]; /* issue, explicit_doc_id */
-    struct sf_metric *burned[SF_ALLOC_KINDS][SF_BURN_REASON_COUNT];
+    struct sf_metric *ok[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT]; /* requests answered */
+    struct sf_metric *replay_ok[SF_ALLOC_KINDS]
+                               [SF_PLAN_SHAPE_COUNT]; /* requests answered by an earlier result */
+    struct sf_metric *latency[SF_ALLOC_KINDS][SF_PLAN_SHAPE_COUNT]; /* from request to answer */
+    struct sf_metric *items[SF_ALLOC_KINDS][2];                     /* issue, explicit_doc_id */
+    struct sf_metric *burned[SF_ALLOC_KINDS][SF_BURN_REASON_COUNT]; /* ids without a document */
 };
 
 /* A list of lanes, oldest first. */
 struct sf_alloc_idle {
-    struct sf_alloc_lane *head;
-    struct sf_alloc_lane *tail;
+    struct sf_alloc_lane *head; /* oldest */
+    struct sf_alloc_lane *tail; /* newest */
 };
 
 /* What one loop owns. */
 struct sf_alloc_shard {
-    struct sf_allocator *allocator;
-    struct sf_loop *loop;
-    struct sf_map *lanes;         /* (namespace_id, collection_id) -> lane */
-    struct sf_alloc_idle idle[2]; /* lanes with nothing to do: open ones, closed ones */
-    struct sf_alloc_op *ops;      /* all requests */
-    size_t op_count;
-    struct sf_map *inflight; /* transport_lookup_key -> leading op */
-    struct sf_map *answers;  /* transport_lookup_key -> answer */
-    struct sf_alloc_answer *answer_head;
-    struct sf_alloc_answer *answer_tail;
-    size_t answer_bytes;
-    struct sf_rng rng; /* jitter */
-    struct sf_alloc_series series;
-    int64_t log_second;        /* second of the log budget */
-    unsigned log_used;         /* records written in it */
-    uint64_t log_suppressed;   /* records left out since the last one written */
-    struct sf_task drain_task; /* visits the shard at the end of a drain */
-    struct sf_alloc_counters { /* read by other threads */
-        _Atomic uint64_t lanes;
-        _Atomic uint64_t lanes_closed;
-        _Atomic uint64_t lanes_evicted;
-        _Atomic uint64_t ops;
-        _Atomic uint64_t cache_bytes;
-        _Atomic uint64_t groups;
-        _Atomic uint64_t allocations;
-        _Atomic uint64_t ids_issued;
-        _Atomic uint64_t ids_burned;
-        _Atomic uint64_t rolled_forward;
-        _Atomic uint64_t state_conflicts;
+    struct sf_allocator *allocator;       /* whose */
+    struct sf_loop *loop;                 /* where it runs */
+    struct sf_map *lanes;                 /* (namespace_id, collection_id) -> lane */
+    struct sf_alloc_idle idle[2];         /* lanes with nothing to do: open ones, closed ones */
+    struct sf_alloc_op *ops;              /* all requests */
+    size_t op_count;                      /* of them */
+    struct sf_map *inflight;              /* transport_lookup_key -> leading op */
+    struct sf_map *answers;               /* transport_lookup_key -> answer */
+    struct sf_alloc_answer *answer_head;  /* oldest */
+    struct sf_alloc_answer *answer_tail;  /* youngest */
+    size_t answer_bytes;                  /* of all answers */
+    struct sf_rng rng;                    /* jitter */
+    struct sf_alloc_series series;        /* metrics */
+    int64_t log_second;                   /* second of the log budget */
+    unsigned log_used;                    /* records written in it */
+    uint64_t log_suppressed;              /* records left out since the last one written */
+    struct sf_task drain_task;            /* visits the shard at the end of a drain */
+    struct sf_alloc_counters {            /* read by other threads */
+        _Atomic uint64_t lanes;           /* in memory */
+        _Atomic uint64_t lanes_closed;    /* of them, served no more */
+        _Atomic uint64_t lanes_evicted;   /* so far */
+        _Atomic uint64_t ops;             /* requests without an answer */
+        _Atomic uint64_t cache_bytes;     /* of remembered answers */
+        _Atomic uint64_t groups;          /* written */
+        _Atomic uint64_t allocations;     /* results made */
+        _Atomic uint64_t ids_issued;      /* in them */
+        _Atomic uint64_t ids_burned;      /* without a document */
+        _Atomic uint64_t rolled_forward;  /* pending applies finished */
+        _Atomic uint64_t state_conflicts; /* lost swaps of a state */
     } counters;
 };
 
 struct sf_allocator {
     /* immutable */
     struct sf_allocator_deps deps; /* limits resolved */
-    struct sf_service service;
-    struct sf_alloc_shard *shards;
-    size_t shard_count;
+    struct sf_service service;     /* what it serves */
+    struct sf_alloc_shard *shards; /* owned; one a loop */
+    size_t shard_count;            /* of them */
     struct sf_alloc_families {
-        struct sf_metric_family *requests;
-        struct sf_metric_family *latency;
-        struct sf_metric_family *items;
-        struct sf_metric_family *replay;
-        struct sf_metric_family *burned;
-        struct sf_metric_family *ccs_latency;
-        struct sf_metric_family *conflict_retry;
-        struct sf_metric *replay_original;
-        struct sf_metric *replay_same;
-        struct sf_metric *replay_conflict;
-        struct sf_metric *ccs;
-        struct sf_metric *conflicts;
+        struct sf_metric_family *requests;       /* by client kind, result, plan shape */
+        struct sf_metric_family *latency;        /* by client kind, plan shape */
+        struct sf_metric_family *items;          /* by client kind, item kind */
+        struct sf_metric_family *replay;         /* by classification */
+        struct sf_metric_family *burned;         /* by client kind, reason */
+        struct sf_metric_family *ccs_latency;    /* without labels */
+        struct sf_metric_family *conflict_retry; /* without labels */
+        struct sf_metric *replay_original;       /* series of replay */
+        struct sf_metric *replay_same;           /* series of replay */
+        struct sf_metric *replay_conflict;       /* series of replay */
+        struct sf_metric *ccs;                   /* series of ccs_latency */
+        struct sf_metric *conflicts;             /* series of conflict_retry */
     } metrics;
 
     /* atomic */
     _Atomic uint64_t open; /* accepted requests without an answer, plus one while draining starts */
-    atomic_bool draining;
-    atomic_bool drained; /* the walk over the shards began */
+    atomic_bool draining;  /* lets nothing new in */
+    atomic_bool drained;   /* the walk over the shards began */
 
     /* written before `draining` */
     sf_allocator_drained_fn drained_fn;

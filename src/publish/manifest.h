@@ -15,21 +15,21 @@
 
 /* One slice with its duplicate entry, both packed. */
 struct sf_manifest_entry {
-    struct sf_manifest_entry *next;
-    struct sf_buf slice;     /* packed ManifestSlice */
-    struct sf_buf duplicate; /* packed DuplicateEntry */
-    uint64_t commit_ts;
-    uint64_t rows;
-    uint64_t bytes;
-    bool present; /* already in the committed lineage that was read */
-    char write_intent_id[SF_SHA256_HEX_BYTES];
+    struct sf_manifest_entry *next;            /* in lane order */
+    struct sf_buf slice;                       /* packed ManifestSlice */
+    struct sf_buf duplicate;                   /* packed DuplicateEntry */
+    uint64_t commit_ts;                        /* TSO of the slice */
+    uint64_t rows;                             /* in it */
+    uint64_t bytes;                            /* logical bytes of its rows */
+    bool present;                              /* already in the committed lineage that was read */
+    char write_intent_id[SF_SHA256_HEX_BYTES]; /* identity of the slice */
 };
 
 /* Entries in lane order. Zeroed = empty. */
 struct sf_manifest_queue {
-    struct sf_manifest_entry *first;
-    struct sf_manifest_entry *last;
-    size_t count;
+    struct sf_manifest_entry *first; /* oldest */
+    struct sf_manifest_entry *last;  /* newest */
+    size_t count;                    /* entries */
 };
 
 void sf_manifest_queue_fini(struct sf_manifest_queue *queue);
@@ -49,48 +49,48 @@ size_t sf_manifest_queue_present_prefix(const struct sf_manifest_queue *queue);
 
 /* A list object that the lineage names. */
 struct sf_manifest_list_ref {
-    char *key; /* owned */
-    char sha256[SF_SHA256_HEX_BYTES];
-    uint32_t entry_count;
-    uint64_t min_commit_ts;
-    uint64_t max_commit_ts;
+    char *key;                        /* owned */
+    char sha256[SF_SHA256_HEX_BYTES]; /* of its bytes */
+    uint32_t entry_count;             /* entries in it */
+    uint64_t min_commit_ts;           /* of its entries */
+    uint64_t max_commit_ts;           /* of its entries */
 };
 
 /* Lowest and newest frame of a stream. */
 struct sf_manifest_anchor {
-    bool present;
-    uint32_t shard_id;
-    uint64_t epoch;
-    uint64_t seq;
-    uint64_t offset_bytes;
-    uint64_t length_bytes;
-    uint64_t checksum_xxh3;
+    bool present;           /* there is one */
+    uint32_t shard_id;      /* of the chunk */
+    uint64_t epoch;         /* of the chunk */
+    uint64_t seq;           /* of the chunk */
+    uint64_t offset_bytes;  /* of the frame in it */
+    uint64_t length_bytes;  /* of the frame */
+    uint64_t checksum_xxh3; /* of the frame */
 };
 
 /* The summary that background work gave a manifest. Zeroed = none. */
 struct sf_manifest_summary_ref {
-    char *key; /* owned; NULL = none */
-    char sha256[SF_SHA256_HEX_BYTES];
-    uint64_t version; /* manifest that it was made for */
+    char *key;                        /* owned; NULL = none */
+    char sha256[SF_SHA256_HEX_BYTES]; /* of its bytes */
+    uint64_t version;                 /* manifest that it was made for */
 };
 
 /* What the committed head holds. Zeroed = nothing published. */
 struct sf_manifest_state {
-    uint64_t version;
-    char sha256[SF_SHA256_HEX_BYTES];
-    struct sf_etag head_etag; /* empty = no head */
-    uint64_t base_version;
-    uint32_t deltas; /* since the base */
-    uint64_t safe_ts;
-    struct sf_frontier frontier;
-    uint64_t total_rows;
-    uint64_t total_bytes;
-    struct sf_manifest_queue tail;     /* entries in no list */
-    struct sf_manifest_list_ref *refs; /* in lane order */
-    size_t ref_count;
-    struct sf_manifest_summary_ref summary; /* carried on by each publish */
-    struct sf_manifest_anchor start[SF_WAL_STREAMS];
-    struct sf_manifest_anchor durable[SF_WAL_STREAMS];
+    uint64_t version;                                  /* of the manifest */
+    char sha256[SF_SHA256_HEX_BYTES];                  /* of the manifest */
+    struct sf_etag head_etag;                          /* empty = no head */
+    uint64_t base_version;                             /* that its deltas stand on */
+    uint32_t deltas;                                   /* since the base */
+    uint64_t safe_ts;                                  /* TSO below which all is visible */
+    struct sf_frontier frontier;                       /* watermarks */
+    uint64_t total_rows;                               /* of all slices */
+    uint64_t total_bytes;                              /* logical bytes of all slices */
+    struct sf_manifest_queue tail;                     /* entries in no list */
+    struct sf_manifest_list_ref *refs;                 /* in lane order */
+    size_t ref_count;                                  /* of them */
+    struct sf_manifest_summary_ref summary;            /* carried on by each publish */
+    struct sf_manifest_anchor start[SF_WAL_STREAMS];   /* lowest frame, by stream */
+    struct sf_manifest_anchor durable[SF_WAL_STREAMS]; /* newest frame, by stream */
 };
 
 void sf_manifest_state_fini(struct sf_manifest_state *state);
@@ -107,36 +107,36 @@ struct sf_manifest_list {
 
 /* The next publish: bytes and keys, and the state after it. */
 struct sf_manifest_plan {
-    uint64_t version;
-    bool is_base;
-    struct sf_buf manifest_key;
-    struct sf_buf manifest;
+    uint64_t version;                 /* of the manifest */
+    bool is_base;                     /* else a delta */
+    struct sf_buf manifest_key;       /* where it goes */
+    struct sf_buf manifest;           /* its bytes */
     char sha256[SF_SHA256_HEX_BYTES]; /* of manifest */
-    struct sf_buf head_key;
-    struct sf_buf head;
-    struct sf_etag head_etag; /* set by the caller once the swap stands */
-    struct sf_manifest_list lists[SF_MANIFEST_PLAN_LISTS];
-    size_t list_count;
+    struct sf_buf head_key;           /* of the committed head */
+    struct sf_buf head;               /* its bytes */
+    struct sf_etag head_etag;         /* set by the caller once the swap stands */
+    struct sf_manifest_list lists[SF_MANIFEST_PLAN_LISTS]; /* written before the manifest */
+    size_t list_count;                                     /* used entries */
     size_t listed; /* entries that move into the lists: of the tail first, then of the new ones */
-    uint64_t safe_ts;
-    struct sf_frontier frontier;
-    uint64_t total_rows;
-    uint64_t total_bytes;
-    struct sf_manifest_anchor start[SF_WAL_STREAMS];
-    struct sf_manifest_anchor durable[SF_WAL_STREAMS];
+    uint64_t safe_ts;                                  /* TSO below which all is visible */
+    struct sf_frontier frontier;                       /* watermarks */
+    uint64_t total_rows;                               /* of all slices */
+    uint64_t total_bytes;                              /* logical bytes of all slices */
+    struct sf_manifest_anchor start[SF_WAL_STREAMS];   /* lowest frame, by stream */
+    struct sf_manifest_anchor durable[SF_WAL_STREAMS]; /* newest frame, by stream */
 };
 
 void sf_manifest_plan_fini(struct sf_manifest_plan *plan);
 
 struct sf_manifest_inputs {
-    struct sf_collection_ref collection;
-    uint64_t publisher_epoch;
-    uint32_t base_interval;
-    uint32_t list_entries;
-    uint64_t version; /* number to create */
-    struct sf_frontier frontier;
-    int64_t unix_ms;
-    struct sf_attempts *attempts;
+    struct sf_collection_ref collection; /* whose */
+    uint64_t publisher_epoch;            /* that fences the head */
+    uint32_t base_interval;              /* a base every so many manifests */
+    uint32_t list_entries;               /* most entries of an overflow object */
+    uint64_t version;                    /* number to create */
+    struct sf_frontier frontier;         /* watermarks as known */
+    int64_t unix_ms;                     /* now */
+    struct sf_attempts *attempts;        /* makes attempt ids */
 };
 
 /* Builds the publish of the first `taken` entries of `ready` on top of `state` into the empty

@@ -29,38 +29,38 @@ struct rpc_conn;
 
 /* Bytes on their way to the client. */
 struct rpc_out {
-    struct rpc_out *next;
-    size_t len;  /* of data */
-    size_t at;   /* bytes sent */
-    bool heap;   /* free() it; else it lies in the call's arena */
-    bool pooled; /* counted in the budgets */
-    uint8_t data[];
+    struct rpc_out *next; /* in the queue */
+    size_t len;           /* of data */
+    size_t at;            /* bytes sent */
+    bool heap;            /* free() it; else it lies in the call's arena */
+    bool pooled;          /* counted in the budgets */
+    uint8_t data[];       /* a message behind its prefix */
 };
 
 struct rpc_out_queue {
-    struct rpc_out *head;
-    struct rpc_out *tail;
+    struct rpc_out *head; /* next to be sent */
+    struct rpc_out *tail; /* newest */
 };
 
 /* A request header that is not the transport's own. */
 struct rpc_metadata {
-    struct rpc_metadata *next;
-    const char *name;     /* lower case */
-    struct sf_view value; /* NUL-terminated behind its end; decoded for "-bin" names */
+    struct rpc_metadata *next; /* of the call */
+    const char *name;          /* lower case */
+    struct sf_view value;      /* NUL-terminated behind its end; decoded for "-bin" names */
 };
 
 enum rpc_encoding { RPC_ENCODING_IDENTITY, RPC_ENCODING_GZIP, RPC_ENCODING_UNKNOWN };
 
 /* How a call ends, in header form. */
 struct rpc_end {
-    int grpc_status;
+    int grpc_status;    /* status code */
     struct sf_buf text; /* grpc-message, then grpc-status-details-bin */
     size_t message_len; /* where the first ends */
 };
 
 struct rpc_call {
     struct sf_call call; /* first: what handlers hold */
-    pthread_mutex_t mu;
+    pthread_mutex_t mu;  /* guards the part below that says so */
 
     /* immutable while in use; from here on zeroed between uses */
     struct rpc_conn *conn; /* one reference */
@@ -76,42 +76,42 @@ struct rpc_call {
     struct rpc_end end;           /* valid once answered or overruled */
     bool answered;                /* the handler ended the call */
     bool overruled;               /* the transport ended it: what the handler says is dropped */
-    bool hop_posted;
+    bool hop_posted;              /* `hop` is on its way */
 
     /* loop */
-    struct sf_task hop;
-    struct sf_timer deadline;
-    struct rpc_call *prev, *next; /* in conn->calls, or next in the worker's pool */
-    struct rpc_call *next_waiting;
-    struct rpc_call *next_woken;
-    int32_t stream_id; /* 0: the stream is gone */
-    struct rpc_out_queue out;
-    struct sf_frame_reader reader;
-    ProtobufCMessage *request; /* unary handler: its message, in the arena */
-    size_t request_bytes;      /* its packed size */
-    size_t counted_in;         /* what this call counts in conn->in_bytes */
-    size_t unconsumed;         /* received, not yet given back to the stream's window */
-    int64_t started_ms;
-    struct rpc_metadata *metadata;
-    size_t header_bytes;
-    struct sf_view path; /* in the arena while the route is unknown */
-    int64_t timeout_ms;  /* 0 = none */
-    enum rpc_encoding encoding;
-    unsigned post : 1;         /* :method is POST */
-    unsigned grpc : 1;         /* content-type is gRPC's */
-    unsigned bad_timeout : 1;  /* grpc-timeout is malformed */
-    unsigned bad_metadata : 1; /* a -bin value is malformed */
-    unsigned begun : 1;        /* the request's headers are complete */
-    unsigned opened : 1;       /* stream handler: open was called */
-    unsigned running : 1;      /* in conn->running_count */
-    unsigned dispatched : 1;   /* unary handler: it runs */
-    unsigned half_closed : 1;  /* the client sends no more */
-    unsigned half_close_told : 1;
-    unsigned ended : 1;         /* `end` goes out after `out` */
-    unsigned headers_sent : 1;  /* the response was submitted */
-    unsigned trailers_sent : 1; /* the status was submitted */
-    unsigned waiting : 1;       /* in conn->waiting */
-    unsigned woken : 1;         /* in conn->woken */
+    struct sf_task hop;            /* brings what the handler sent to the loop */
+    struct sf_timer deadline;      /* grpc-timeout */
+    struct rpc_call *prev, *next;  /* in conn->calls, or next in the worker's pool */
+    struct rpc_call *next_waiting; /* in conn->waiting */
+    struct rpc_call *next_woken;   /* in conn->woken */
+    int32_t stream_id;             /* 0: the stream is gone */
+    struct rpc_out_queue out;      /* on its way to the client */
+    struct sf_frame_reader reader; /* cuts messages out of the stream */
+    ProtobufCMessage *request;     /* unary handler: its message, in the arena */
+    size_t request_bytes;          /* its packed size */
+    size_t counted_in;             /* what this call counts in conn->in_bytes */
+    size_t unconsumed;             /* received, not yet given back to the stream's window */
+    int64_t started_ms;            /* monotonic */
+    struct rpc_metadata *metadata; /* in the arena */
+    size_t header_bytes;           /* received, for the limit */
+    struct sf_view path;           /* in the arena while the route is unknown */
+    int64_t timeout_ms;            /* 0 = none */
+    enum rpc_encoding encoding;    /* of the request's messages */
+    unsigned post : 1;             /* :method is POST */
+    unsigned grpc : 1;             /* content-type is gRPC's */
+    unsigned bad_timeout : 1;      /* grpc-timeout is malformed */
+    unsigned bad_metadata : 1;     /* a -bin value is malformed */
+    unsigned begun : 1;            /* the request's headers are complete */
+    unsigned opened : 1;           /* stream handler: open was called */
+    unsigned running : 1;          /* in conn->running_count */
+    unsigned dispatched : 1;       /* unary handler: it runs */
+    unsigned half_closed : 1;      /* the client sends no more */
+    unsigned half_close_told : 1;  /* the handler knows */
+    unsigned ended : 1;            /* `end` goes out after `out` */
+    unsigned headers_sent : 1;     /* the response was submitted */
+    unsigned trailers_sent : 1;    /* the status was submitted */
+    unsigned waiting : 1;          /* in conn->waiting */
+    unsigned woken : 1;            /* in conn->woken */
 };
 
 enum rpc_drain { RPC_DRAIN_NONE, RPC_DRAIN_NOTICE, RPC_DRAIN_FINAL };
@@ -120,7 +120,7 @@ struct rpc_conn {
     struct sf_h2 h2; /* first */
 
     /* immutable */
-    struct rpc_worker *worker;
+    struct rpc_worker *worker;    /* whose loop it is on */
     struct sf_rpc_server *server; /* one reference */
 
     /* atomic */
@@ -129,68 +129,68 @@ struct rpc_conn {
 
     /* loop */
     struct rpc_conn *prev, *next; /* in worker->conns */
-    struct rpc_call *calls;
-    unsigned call_count;
+    struct rpc_call *calls;       /* with a stream */
+    unsigned call_count;          /* of them */
     unsigned running_count; /* unary calls handed to their handler, until their stream is gone */
     size_t in_bytes;        /* counted bytes of requests */
     struct rpc_call *waiting, *waiting_tail; /* calls held back by the budgets, first come first */
     struct rpc_call *woken;                  /* calls whose output got room */
-    struct sf_timer timer;
-    int64_t opened_ms;
-    int64_t idle_since_ms; /* when the last call ended */
-    int64_t ping_sent_ms;  /* 0: no keepalive ping is out */
-    int64_t drain_since_ms;
-    enum rpc_drain drain;
-    bool had_request;
-    bool terminated; /* a GOAWAY with an error was submitted */
-    int64_t glitch_tokens;
-    int64_t glitch_ms; /* when tokens were added last */
+    struct sf_timer timer;                   /* next of its time limits */
+    int64_t opened_ms;                       /* monotonic */
+    int64_t idle_since_ms;                   /* when the last call ended */
+    int64_t ping_sent_ms;                    /* 0: no keepalive ping is out */
+    int64_t drain_since_ms;                  /* monotonic */
+    enum rpc_drain drain;                    /* how far its drain is */
+    bool had_request;                        /* a call ever came */
+    bool terminated;                         /* a GOAWAY with an error was submitted */
+    int64_t glitch_tokens;                   /* what its peer may still do amiss */
+    int64_t glitch_ms;                       /* when tokens were added last */
 };
 
 struct rpc_worker {
-    struct sf_h2_ctx h2; /* first */
-    struct sf_rpc_server *server;
-    struct sf_loop *loop;
-    atomic_uint conn_count; /* handed over or open */
+    struct sf_h2_ctx h2;          /* first */
+    struct sf_rpc_server *server; /* whose */
+    struct sf_loop *loop;         /* its reactor */
+    atomic_uint conn_count;       /* handed over or open */
 
     /* loop */
-    struct rpc_conn *conns;
-    struct rpc_call *pool; /* calls to use again */
-    unsigned pool_count;
-    unsigned call_count;
+    struct rpc_conn *conns;         /* open ones */
+    struct rpc_call *pool;          /* calls to use again */
+    unsigned pool_count;            /* of them */
+    unsigned call_count;            /* in use */
     struct sf_arena *message_arena; /* the stream message being delivered */
     struct sf_buf inflated;         /* its bytes when it came compressed */
-    struct sf_task drain_task;
-    struct sf_timer drain_limit;
-    bool draining;
-    bool closed; /* its handles are closing or closed */
+    struct sf_task drain_task;      /* begins the drain */
+    struct sf_timer drain_limit;    /* ends it */
+    bool draining;                  /* new connections are closed */
+    bool closed;                    /* its handles are closing or closed */
 };
 
 /* Counters of one method, made on first use. */
 struct rpc_method_metrics {
-    _Atomic(struct sf_metric *) handled[SF_GRPC_UNAUTHENTICATED + 1];
-    _Atomic(struct sf_metric *) duration;
+    _Atomic(struct sf_metric *) handled[SF_GRPC_UNAUTHENTICATED + 1]; /* by status */
+    _Atomic(struct sf_metric *) duration;                             /* histogram */
 };
 
 struct sf_rpc_server {
     /* immutable after the start */
-    struct sf_rpc_registry registry;
-    const struct sf_rpc_auth *auth;
-    struct sf_rpc_auth auth_copy;
-    struct sf_identity loopback;
-    struct sf_health *health;
-    struct sf_reflection *reflection;
-    nghttp2_session_callbacks *callbacks;
-    nghttp2_option *option;
+    struct sf_rpc_registry registry;      /* services by path */
+    const struct sf_rpc_auth *auth;       /* NULL: plaintext, everybody is `loopback` */
+    struct sf_rpc_auth auth_copy;         /* what `auth` points at */
+    struct sf_identity loopback;          /* of all calls without `auth` */
+    struct sf_health *health;             /* owned */
+    struct sf_reflection *reflection;     /* owned */
+    nghttp2_session_callbacks *callbacks; /* of all sessions */
+    nghttp2_option *option;               /* of all sessions */
     int64_t idle_timeout_ms;
     int64_t first_request_timeout_ms;
     int64_t keepalive_ms;
     uint32_t max_message_bytes; /* limits as in force, never 0 */
     uint32_t max_connections;
     uint32_t max_streams_per_conn;
-    uint16_t port;
-    unsigned worker_count;
-    struct rpc_worker *workers;
+    uint16_t port;                           /* bound */
+    unsigned worker_count;                   /* of them */
+    struct rpc_worker *workers;              /* owned; one a reactor */
     struct sf_metric_family *handled_family; /* NULL: no metrics */
     struct sf_metric_family *duration_family;
     struct sf_metric_family *closed_family;
@@ -204,10 +204,10 @@ struct sf_rpc_server {
     atomic_uint workers_open; /* workers whose handles are open */
 
     /* acceptor's loop (workers[0]) */
-    int listen_fd;
-    uv_poll_t listen_poll;
-    struct sf_timer accept_retry; /* out of descriptors: try again later */
-    struct sf_task close_listener;
+    int listen_fd;                 /* listening socket */
+    uv_poll_t listen_poll;         /* tells of new connections */
+    struct sf_timer accept_retry;  /* out of descriptors: try again later */
+    struct sf_task close_listener; /* at the stop */
 
     /* owner's thread */
     int64_t drain_limit_ms;
