@@ -47,7 +47,10 @@ static void print_people(const Searchfabric__V1__GetStatusResponse *got)
            (double)got->uptime_ms / 1000.0, got->start_duration_ms);
     printf("ports: grpc %" PRIu32 ", admin %" PRIu32 ", elasticsearch %" PRIu32 "\n",
            got->grpc_port, got->admin_port, got->es_port);
-    printf("timestamp %" PRIu64 " (%s)\n", got->tso_now, tso);
+    if (got->tso_now == 0)
+        puts("timestamp: none, the oracle does not serve");
+    else
+        printf("timestamp %" PRIu64 " (%s)\n", got->tso_now, tso);
     printf("epochs: catalog owner %" PRIu64 ", coordinator up to %" PRIu64 "; allocator: %" PRIu64
            " collections in memory\n",
            got->catalog_owner_epoch, max_epoch, got->allocator_lanes);
