@@ -11,32 +11,32 @@
                            CYAML_UNLIMITED)
 
 struct sf_raw_budget {
-    char *refill_units_per_second;
-    char *burst_units;
+    char *refill_units_per_second; /* number as text */
+    char *burst_units;             /* number as text */
 };
 struct sf_raw_class {
-    char *name;
-    struct sf_raw_budget query_rcu;
-    struct sf_raw_budget query_qps;
-    struct sf_raw_budget ingest_bytes;
-    struct sf_raw_budget ingest_entries;
+    char *name;                          /* of the class */
+    struct sf_raw_budget query_rcu;      /* budget */
+    struct sf_raw_budget query_qps;      /* budget */
+    struct sf_raw_budget ingest_bytes;   /* budget */
+    struct sf_raw_budget ingest_entries; /* budget */
 };
 struct sf_raw_namespace {
-    char *name_prefix;
-    char *quota_class;
-    char *policy_profile;
+    char *name_prefix;    /* of namespaces */
+    char *quota_class;    /* name of a class */
+    char *policy_profile; /* name of a profile */
 };
 struct sf_raw_caller {
-    char *identity;
-    char **roles;
-    unsigned roles_count;
+    char *identity;       /* authenticated */
+    char **roles;         /* names */
+    unsigned roles_count; /* of them */
 };
 struct sf_raw_quota {
-    char *lease_ttl_ms;
-    char *lease_retention_ms;
-    char *pressure_ms;
-    struct sf_raw_class *classes;
-    unsigned classes_count;
+    char *lease_ttl_ms;           /* number as text */
+    char *lease_retention_ms;     /* number as text */
+    char *pressure_ms;            /* number as text */
+    struct sf_raw_class *classes; /* catalog.quota.classes */
+    unsigned classes_count;       /* of them */
 };
 struct sf_raw_policy {
     struct sf_raw_quota quota;

@@ -422,7 +422,8 @@ static enum sf_err remove_old(struct sf_catalog *catalog, struct sf_sched *sched
                               const struct sf_catalog_checkpoints *list, struct sf_diag *diag)
 {
     uint64_t removed = 0;
-    const struct sf_catalog_checkpoint *second = sf_catalog_checkpoint_pick(list, 0, 0);
+    const struct sf_catalog_checkpoint *second =
+        sf_catalog_checkpoint_pick(list, 0, SF_CATALOG_CHECKPOINTS_KEPT - 2);
     if (second == NULL)
         return SF_OK;
     enum sf_err err = remove_below(catalog, sched, second->epoch, diag, &removed);

@@ -10,7 +10,7 @@
 #include "catalog/catalog_rows.h"
 
 #define SF_CATALOG_CHECKPOINT_PREFIX "catalog-checkpoints/"
-#define SF_CATALOG_CHECKPOINTS_KEPT  2
+#define SF_CATALOG_CHECKPOINTS_KEPT  2 /* newest complete ones; the older bounds retention */
 
 /* One checkpoint as it stands in the store. */
 struct sf_catalog_checkpoint {

@@ -9,9 +9,9 @@
 
 /* One start. */
 struct sf_recovery {
-    struct sf_catalog *catalog;
-    struct sf_sched *sched;
-    struct sf_diag *diag;
+    struct sf_catalog *catalog;                   /* that opens */
+    struct sf_sched *sched;                       /* where store calls wait */
+    struct sf_diag *diag;                         /* why it failed */
     struct sf_arena *arena;                       /* of one window or page; reset between */
     struct sf_arena *chunk;                       /* of some commands; reset between */
     struct sf_arena *listed;                      /* manifests of checkpoints */

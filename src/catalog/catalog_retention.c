@@ -80,7 +80,8 @@ static enum sf_err find_limit(struct round *r)
     struct sf_arena *arena = sf_arena_new(SF_CATALOG_ARENA_BYTES);
     enum sf_err err = sf_catalog_checkpoints_list(r->catalog, r->sched, arena, r->diag, &list);
     const struct sf_catalog_checkpoint *older =
-        err == SF_OK ? sf_catalog_checkpoint_pick(&list, r->from, 1) : NULL;
+        err == SF_OK ? sf_catalog_checkpoint_pick(&list, r->from, SF_CATALOG_CHECKPOINTS_KEPT - 1)
+                     : NULL;
     if (older != NULL)
         r->limit = older->manifest->checkpoint_upper_bound_recovery_segment_epoch;
     sf_catalog_checkpoints_fini(&list);

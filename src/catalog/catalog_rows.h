@@ -38,7 +38,7 @@ void sf_catalog_cursor_fini(struct sf_catalog_cursor *cursor);
 /* Rows of one read. */
 struct sf_catalog_batch {
     ProtobufCMessage **rows; /* in the arena */
-    size_t count;
+    size_t count;            /* of them */
     size_t
         text_bytes; /* of their text columns; their JSON is about that and some 100 bytes a row */
 };

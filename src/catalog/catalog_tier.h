@@ -47,17 +47,17 @@ enum sf_catalog_window_state {
 
 /* One row. */
 struct sf_catalog_window {
-    uint64_t namespace_id;
-    uint64_t collection_id;
-    int64_t start_ms;
-    int64_t end_ms;
-    SF_PB(DataTier) tier;
-    uint64_t published_version;
-    bool has_transition;
-    int64_t transition_at_ms;
-    bool has_deadline;
-    int64_t deadline_ms;
-    enum sf_catalog_window_state state;
+    uint64_t namespace_id;              /* whose */
+    uint64_t collection_id;             /* whose */
+    int64_t start_ms;                   /* first instant, unix */
+    int64_t end_ms;                     /* exclusive, unix */
+    SF_PB(DataTier) tier;               /* where it lies */
+    uint64_t published_version;         /* manifest that says so */
+    bool has_transition;                /* it moves by time */
+    int64_t transition_at_ms;           /* when next, unix */
+    bool has_deadline;                  /* it is kept for a time */
+    int64_t deadline_ms;                /* until then, unix */
+    enum sf_catalog_window_state state; /* column window_state */
 };
 
 #define SF_CATALOG_WINDOW_COLUMNS                                                                  \

@@ -18,8 +18,8 @@
 
 /* Where a record stands in its chunk; offset and length span the whole record. */
 struct sf_wal_place {
-    uint64_t offset_bytes;
-    uint64_t length_bytes;
+    uint64_t offset_bytes;  /* of the frame in the chunk */
+    uint64_t length_bytes;  /* of the frame */
     uint64_t checksum_xxh3; /* of the payload, as in the record */
 };
 
