@@ -202,8 +202,8 @@ static enum sf_err serving_snapshot(struct sf_catalog *catalog,
     *out_snapshot = NULL;
     if (serving == NULL)
         return SF_OK;
-    return sf_catalog_statistics_newest(catalog, catalog->deps.sched, serving, arena, diag,
-                                        out_snapshot);
+    return sf_catalog_statistics_serving(catalog, catalog->deps.sched, serving, arena, diag,
+                                         out_snapshot);
 }
 
 /* The READY generation that serves when the active one does not. */
@@ -257,6 +257,8 @@ enum sf_err sf_catalog_adopt(struct sf_catalog *catalog, uint64_t namespace_id,
         (branch_of(object->convergence) != branch_of(lineage.active->convergence) ||
          strcmp(reason_of(object->convergence), reason_of(lineage.active->convergence)) != 0))
         err = follow(catalog, object, arena, diag);
+    if (err == SF_OK)
+        err = sf_catalog_statistics_adopt(catalog, body->collection, arena, diag);
     if (err == SF_OK)
         sf_catalog_adopt_mark(catalog, namespace_id, collection_id, body->schema_version);
     return err;

@@ -109,6 +109,7 @@ static enum sf_err run_cycle(struct sf_catalog_job *job, struct sf_sched *sched,
     enum sf_err err = job->kind->run(catalog, sched, diag, out_done);
     if (err != SF_OK && diag->err == SF_OK)
         sf_diag_set(diag, err, "%s", sf_err_info(err)->meaning);
+    bool told = false; /* the same failure as last time is not logged again */
     pthread_mutex_lock(&job->mu);
     job->runs++;
     if (err == SF_OK) {
@@ -117,10 +118,11 @@ static enum sf_err run_cycle(struct sf_catalog_job *job, struct sf_sched *sched,
         job->last_failure[0] = '\0';
     } else {
         job->failures++;
+        told = strcmp(job->last_failure, diag->message) == 0;
         snprintf(job->last_failure, sizeof(job->last_failure), "%s", diag->message);
     }
     pthread_mutex_unlock(&job->mu);
-    if (err != SF_OK && !sf_catalog_ending(catalog))
+    if (err != SF_OK && !told && !sf_catalog_ending(catalog))
         SF_LOG(WARN, "catalog_job_failed", SF_KV_STR("job", job->kind->name),
                SF_KV_STR("reason", diag->message));
     return err;

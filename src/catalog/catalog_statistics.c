@@ -348,6 +348,21 @@ static enum sf_err read_named(struct sf_catalog *catalog, struct sf_sched *sched
     return err;
 }
 
+enum sf_err sf_catalog_statistics_serving(struct sf_catalog *catalog, struct sf_sched *sched,
+                                          const SF_PB(SchemaGenerationBody) * body,
+                                          struct sf_arena *arena, struct sf_diag *diag,
+                                          SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot)
+{
+    SF_PB(OptimizerStatisticsHeadObject) *head = NULL;
+    enum sf_err err = read_head(catalog, sched, body->collection, arena, diag, &head);
+    if (err != SF_OK)
+        return err;
+    if (head != NULL &&
+        strcmp(head->latest_applied_schema_generation_token, body->schema_generation_token) == 0)
+        return read_named(catalog, sched, body->collection, head, arena, diag, out_snapshot);
+    return sf_catalog_statistics_newest(catalog, sched, body, arena, diag, out_snapshot);
+}
+
 enum sf_err sf_catalog_statistics_load(struct sf_catalog *catalog, struct sf_sched *sched,
                                        const SF_PB(CollectionRef) * ref, struct sf_arena *arena,
                                        struct sf_diag *diag,
@@ -369,7 +384,7 @@ enum sf_err sf_catalog_statistics_load(struct sf_catalog *catalog, struct sf_sch
                                                  ready->body->schema_generation_token) == 0))
         return read_named(catalog, sched, ref, head, arena, diag, out_snapshot);
     err = sf_catalog_statistics_newest(catalog, sched, ready->body, arena, diag, out_snapshot);
-    if (err == SF_OK)
+    if (err == SF_OK) /* the head is of another lineage, or there is none */
         err = sf_catalog_statistics_point(catalog, sched, *out_snapshot, arena, diag);
     return err;
 }
@@ -379,6 +394,57 @@ static enum sf_err show_restored(struct sf_catalog *catalog, struct sf_sql_conn 
 {
     (void)catalog;
     return sf_catalog_project_statistics(conn, arg, diag);
+}
+
+/* Do head row and snapshot row say what the head object says? */
+static enum sf_err rows_follow(struct sf_catalog *catalog, const SF_PB(CollectionRef) * ref,
+                               const SF_PB(OptimizerStatisticsHeadObject) * head,
+                               struct sf_diag *diag, bool *out_same)
+{
+    struct sf_sql_stmt *stmt;
+    struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_READ);
+    enum sf_err err = sf_sql_prepare(
+        conn,
+        "SELECT COUNT(*) FROM collection_statistics_heads h, collection_statistics_snapshots s"
+        " WHERE h.namespace_id = ?1 AND h.collection_id = ?2"
+        " AND h.latest_applied_schema_generation_token = ?3 AND h.latest_stats_commit_ts = ?4"
+        " AND s.namespace_id = ?1 AND s.collection_id = ?2"
+        " AND s.applied_schema_generation_token = ?3 AND s.stats_commit_ts = ?4",
+        diag, &stmt);
+    bool row = false;
+    *out_same = false;
+    if (err == SF_OK) {
+        sf_sql_bind_u64(stmt, 1, ref->namespace_id);
+        sf_sql_bind_u64(stmt, 2, ref->collection_id);
+        sf_sql_bind_text(stmt, 3, sf_view_str(head->latest_applied_schema_generation_token));
+        sf_sql_bind_u64(stmt, 4, head->latest_stats_commit_ts);
+        err = sf_sql_step(stmt, diag, &row);
+        *out_same = err == SF_OK && row && sf_sql_col_i64(stmt, 0) != 0;
+        sf_sql_finish(stmt);
+    }
+    sf_sql_release(conn);
+    return err;
+}
+
+enum sf_err sf_catalog_statistics_adopt(struct sf_catalog *catalog,
+                                        const SF_PB(CollectionRef) * ref, struct sf_arena *arena,
+                                        struct sf_diag *diag)
+{
+    SF_PB(OptimizerStatisticsHeadObject) *head = NULL;
+    SF_PB(OptimizerStatisticsSnapshotObject) *snapshot = NULL;
+    bool same = false;
+    enum sf_err err = read_head(catalog, catalog->deps.sched, ref, arena, diag, &head);
+    if (err != SF_OK || head == NULL)
+        return err;
+    err = rows_follow(catalog, ref, head, diag, &same);
+    if (err != SF_OK || (same && head->owner_epoch == catalog->owner_epoch))
+        return err;
+    err = sf_catalog_statistics_load(catalog, catalog->deps.sched, ref, arena, diag, &snapshot);
+    if (err == SF_OK && snapshot != NULL)
+        err = sf_catalog_statistics_point(catalog, catalog->deps.sched, snapshot, arena, diag);
+    if (err == SF_OK && snapshot != NULL && !same)
+        err = sf_catalog_projectors_write(catalog, show_restored, snapshot, diag);
+    return err;
 }
 
 enum sf_err sf_catalog_statistics_repair(struct sf_catalog *catalog,

@@ -48,6 +48,21 @@ enum sf_err sf_catalog_statistics_newest(struct sf_catalog *catalog, struct sf_s
                                          struct sf_arena *arena, struct sf_diag *diag,
                                          SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot);
 
+/* The snapshot that a generation serves: the one that the head object names where that is of this
+ * generation, else the newest row, else the base. The head object decides over the rows, which a
+ * power cut may have taken back. Under the collection's gate. Errors as the reads. */
+enum sf_err sf_catalog_statistics_serving(struct sf_catalog *catalog, struct sf_sched *sched,
+                                          const SF_PB(SchemaGenerationBody) * body,
+                                          struct sf_arena *arena, struct sf_diag *diag,
+                                          SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot);
+
+/* Adopts a collection's head object: puts this owner's epoch into it and brings the rows to what it
+ * names. Harmless without one. Once per collection and owner, under its gate. Errors as
+ * sf_catalog_statistics_point. Note 9.2; protocols.md section 2, overwritten objects. */
+enum sf_err sf_catalog_statistics_adopt(struct sf_catalog *catalog,
+                                        const SF_PB(CollectionRef) * ref, struct sf_arena *arena,
+                                        struct sf_diag *diag);
+
 /* Points the head object at a snapshot; never under a lower owner epoch. Under the collection's
  * gate. Errors: SF_ERR_DEPOSED, SF_ERR_UNAVAILABLE, SF_ERR_CORRUPT. */
 enum sf_err sf_catalog_statistics_point(struct sf_catalog *catalog, struct sf_sched *sched,

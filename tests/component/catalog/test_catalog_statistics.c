@@ -527,6 +527,27 @@ static void test_rebuild(void **state)
     assert_string_equal(full_answer(w, ns, c), before);
 }
 
+/* A power cut takes back the rows of the last snapshot; its object and the head stand. */
+static void test_rows_taken_back(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns = world_namespace(w, "n", "alpha");
+    uint64_t c = serving(w, ns, "books");
+    publish_rows(w, ns, c, 1, 5);
+    world_job(w, "statistics");
+    publish_rows(w, ns, c, 2, 9);
+    world_job(w, "statistics");
+    const char *before = full_answer(w, ns, c);
+    world_sql(w, "DELETE FROM collection_statistics_snapshots WHERE stats_commit_ts ="
+                 " (SELECT MAX(stats_commit_ts) FROM collection_statistics_snapshots);"
+                 "UPDATE collection_statistics_heads SET latest_stats_commit_ts ="
+                 " (SELECT MAX(stats_commit_ts) FROM collection_statistics_snapshots),"
+                 " latest_collected_at_unix_ms ="
+                 " (SELECT MAX(collected_at_unix_ms) FROM collection_statistics_snapshots);");
+    world_restart(w);
+    assert_string_equal(full_answer(w, ns, c), before);
+}
+
 /* Keys that were read, in order; reads of some can be made to fail. */
 static const struct sf_store_vtable *below;
 static struct sf_store_vtable above;
@@ -681,6 +702,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fallback, world_setup_shared, world_teardown),
         cmocka_unit_test_setup_teardown(test_rebuild, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_rebuild, world_setup_shared, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rows_taken_back, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rows_taken_back, world_setup_shared, world_teardown),
         cmocka_unit_test_setup_teardown(test_served_without_the_store, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_recovery_reads_the_head_first, world_setup,
                                         world_teardown),
