@@ -488,7 +488,8 @@ static void run_lost_commit(struct sim *sim)
     if (life == 1) { /* a later life answered from rows it has read: nothing of its own was lost */
         lose_rows(w, "DELETE FROM catalog_replay_index; DELETE FROM namespaces;"
                      "DELETE FROM namespace_name_epochs;"
-                     "UPDATE catalog_lane_shards SET watermark = 0;");
+                     /* 0 as an unsigned column holds it */
+                     "UPDATE catalog_lane_shards SET watermark = -9223372036854775807 - 1;");
         sim_spawn(clients, run_part, &again);
         until(w, 2);
     }
