@@ -97,8 +97,14 @@ static void test_broken_row_stays_alone(void **state)
     assert_true(revision_stands(w, ns, id, 5));
     size_t left = world_list(w, "catalog-recovery-segments/", NULL);
     assert_true(left < segments);
-    assert_null(run(w, false));
-    assert_int_equal(world_list(w, "catalog-recovery-segments/", NULL), left);
+    size_t before;
+    int rounds = 0;
+    do { /* what a command just answered still holds goes with a later round */
+        assert_true(rounds++ < 5);
+        before = left;
+        assert_null(run(w, false));
+        left = world_list(w, "catalog-recovery-segments/", NULL);
+    } while (left != before);
     assert_true(revision_stands(w, ns, id, 3));
 }
 
