@@ -551,12 +551,17 @@ static enum sf_err check_log(struct check *c, struct sf_view key)
                                ? "past the retention; a removal of it was cut short, it answers "
                                  "nothing"
                                : "the record is committed and the projection does not show it",
-            .repair = expired ? "" : "pointers and rows are written from the record",
+            .repair = expired ? "the record is removed" : "pointers and rows are written from it",
             .problem = !expired};
         if (c->repair && !expired)
             err = show_record(c, outcome, &f.repaired);
+        sf_catalog_unclaim_removal(c->catalog, outcome->command_identity, false);
+        if (c->repair && expired)
+            err = sf_catalog_leftover_remove(c->catalog, c->sched, outcome->command_identity,
+                                             c->diag, &f.repaired);
         if (err == SF_OK)
             add_finding(c, &f);
+        return err;
     }
     sf_catalog_unclaim_removal(c->catalog, outcome->command_identity, false);
     return err;

@@ -10,8 +10,8 @@
  *
  * Before each batch of deletes its keys are listed for whoever takes over, and the chain is looked
  * at (catalog_removals.c): an owner that was taken over from deletes nothing. A round is bounded
- * and the next goes on; a crash leaves a record without a row, which answers nothing. Tombstones
- * stay: a later record of the same drop may name them, and nothing else tells of a release.
+ * and the next goes on; a crash leaves a record without a row, which answers nothing. A tombstone
+ * object stays: a later record of the same drop may name it.
  */
 #include "catalog/catalog_retention.h"
 
@@ -220,24 +220,6 @@ static bool remove_business(struct round *r, const SF_PB(CommandOutcomeObject) *
     return ok;
 }
 
-/* A tombstone stays: that its thing was released is told by nothing else once the records are gone.
- * A namespace's is its last descriptor. */
-static bool is_tombstone(struct round *r, const char *key)
-{
-    ProtobufCMessage *message = NULL;
-    struct sf_diag diag;
-    if (strstr(key, "/collection_tombstone_v") != NULL)
-        return true;
-    if (strstr(key, "/namespace_descriptor_v") == NULL)
-        return false;
-    sf_diag_init(&diag);
-    enum sf_err err = sf_catalog_read(r->catalog, r->sched, sf_view_str(key),
-                                      &searchfabric__v1__namespace_descriptor_object__descriptor,
-                                      false, r->arena, &diag, &message, NULL, NULL);
-    return err != SF_OK || ((const SF_PB(NamespaceDescriptorObject) *)message)->lifecycle_state ==
-                               SF_PBE(NAMESPACE_LIFECYCLE_STATE, TOMBSTONED);
-}
-
 /* Superseded descriptors and generations go with the record that wrote them. */
 static void remove_controls(struct round *r, const SF_PB(CommandOutcomeObject) * outcome)
 {
@@ -245,7 +227,7 @@ static void remove_controls(struct round *r, const SF_PB(CommandOutcomeObject) *
         return;
     for (size_t i = 0; i < outcome->n_control_objects; i++) {
         struct sf_buf key = {0};
-        if (is_tombstone(r, outcome->control_objects[i]->key))
+        if (strstr(outcome->control_objects[i]->key, "/collection_tombstone_v") != NULL)
             continue;
         sf_buf_append_str(&key, outcome->control_objects[i]->key);
         r->controls += remove_key(r, &key) ? 1 : 0; /* else it stays an orphan, which is harmless */
@@ -504,6 +486,22 @@ static enum sf_err clear_segment(struct round *r, uint64_t slot)
         r->segments += err == SF_OK ? 1 : 0;
     }
     sf_buf_fini(&key);
+    return err;
+}
+
+enum sf_err sf_catalog_leftover_remove(struct sf_catalog *catalog, struct sf_sched *sched,
+                                       const char *command_identity, struct sf_diag *diag,
+                                       bool *out_removed)
+{
+    struct round r = {.catalog = catalog, .sched = sched, .diag = diag};
+    struct batch batch = {0};
+    r.arena = sf_arena_new(SF_CATALOG_ARENA_BYTES);
+    enum sf_err err = add_leftover(&r, command_identity, &batch);
+    err = remove_claimed(&r, &batch, err);
+    if (err == SF_OK)
+        err = sf_catalog_removals_end(catalog, sched, diag);
+    *out_removed = r.removed != 0;
+    sf_arena_destroy(r.arena);
     return err;
 }
 

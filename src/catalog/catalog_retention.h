@@ -23,6 +23,13 @@ SF_MUST_USE enum sf_err sf_catalog_record_current(struct sf_sql_conn *conn,
                                                   struct sf_arena *arena, struct sf_diag *diag,
                                                   bool *out_current);
 
+/* Removes what a removal that was cut short left under a command's key: past the retention, without
+ * a row. Not removed: in use or in doubt, or nothing such stands there. */
+SF_MUST_USE enum sf_err sf_catalog_leftover_remove(struct sf_catalog *catalog,
+                                                   struct sf_sched *sched,
+                                                   const char *command_identity,
+                                                   struct sf_diag *diag, bool *out_removed);
+
 /* The job and the handler of RunRetention. */
 enum sf_err sf_catalog_retention_job(struct sf_catalog *catalog, struct sf_sched *sched,
                                      struct sf_diag *diag, uint64_t *out_done);

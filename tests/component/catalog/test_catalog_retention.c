@@ -215,6 +215,37 @@ static void test_half_removed(void **state)
     assert_string_equal(world_json(w, update(w, ns, "u3", "another payload")), stored);
 }
 
+static const SF_PB(CheckCatalogResponse) * check(struct world *w, bool repair)
+{
+    SF_PB(CheckCatalogRequest) request;
+    searchfabric__v1__check_catalog_request__init(&request);
+    request.repair = repair;
+    return world_call(w, "CheckCatalog", &request);
+}
+
+/* Such a record, its segment gone too: no round finds it; the check names it and removes it. */
+static void test_leftover_checked(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns, id;
+    make_old(w, &ns, &id);
+    world_execute(w, "UPDATE catalog_replay_index SET applied_ts = 9223372036854775807"
+                     " WHERE idempotency_key = 'u3'");
+    assert_non_null(run(w, false));
+    world_execute(w, "DELETE FROM catalog_replay_index WHERE idempotency_key = 'u3'");
+    size_t records = world_list(w, "catalog-log/", NULL);
+    assert_int_equal(run(w, false)->records_removed, 0);
+    const SF_PB(CheckCatalogResponse) *told = check(w, false);
+    assert_int_equal(told->problems, 0);
+    assert_int_equal(told->n_findings, 1);
+    assert_string_equal(told->findings[0]->kind, "record_expired");
+    assert_int_equal(world_list(w, "catalog-log/", NULL), records);
+    const SF_PB(CheckCatalogResponse) *done = check(w, true);
+    assert_true(done->problems == 0 && done->repaired == 1);
+    assert_int_equal(world_list(w, "catalog-log/", NULL), records - 1);
+    assert_int_equal(check(w, false)->repaired, 0);
+}
+
 /* Nothing goes while fewer than two checkpoints stand, or what is younger than the retention. */
 static void test_stays(void **state)
 {
@@ -473,6 +504,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_round, world_setup_shared, world_teardown),
         cmocka_unit_test_setup_teardown(test_keys_after, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_half_removed, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_leftover_checked, world_setup_shared, world_teardown),
         cmocka_unit_test_setup_teardown(test_stays, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_deposed, world_setup_shared, world_teardown),
         cmocka_unit_test_setup_teardown(test_left_behind, world_setup, world_teardown),
