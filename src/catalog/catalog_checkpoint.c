@@ -321,6 +321,9 @@ static enum sf_err read_watermarks(struct cut *cut, struct sf_sql_conn *conn)
         manifest->watermarks[manifest->n_watermarks++] = mark;
     }
     sf_sql_finish(stmt);
+    if (SF_MUTANT(ccs_bound_ahead))
+        manifest->checkpoint_upper_bound_recovery_segment_epoch =
+            atomic_load(&catalog->newest_segment);
     if (err == SF_OK && manifest->n_watermarks < catalog->lane_shards) {
         sf_catalog_depose(catalog, "projection", 0);
         err = sf_diag_set(cut->diag, SF_ERR_DEPOSED, "a newer owner has the projection");

@@ -226,7 +226,8 @@ enum sf_err sf_catalog_statistics_point(struct sf_catalog *catalog, struct sf_sc
             break;
         const SF_PB(OptimizerStatisticsHeadObject) *now =
             (const SF_PB(OptimizerStatisticsHeadObject) *)found;
-        if (now != NULL && now->owner_epoch > catalog->owner_epoch) {
+        if (now != NULL && now->owner_epoch > catalog->owner_epoch &&
+            !SF_MUTANT(ccs_no_statistics_elder)) {
             err = sf_catalog_depose(catalog, "statistics head", now->owner_epoch);
             break;
         }

@@ -105,6 +105,10 @@ static void watch_object(struct sim *sim, void *ctx)
     ProtobufCMessage *message = NULL;
     if (q->ns_id == 0)
         return;
+    struct sf_buf key = {0};
+    sf_buf_append_str(&key, q->key);
+    elders_look(q->w, &key, &searchfabric__v1__namespace_quota_state_object__descriptor);
+    sf_buf_fini(&key);
     enum sf_err err = sf_store_get_wait(sim_backend(sim), NULL, sf_view_str(q->key), &body, NULL);
     if (err == SF_OK && !sf_view_equal(sf_buf_view(&body), sf_buf_view(&q->object))) {
         sf_buf_clear(&q->object);

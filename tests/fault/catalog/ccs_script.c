@@ -19,6 +19,7 @@ struct script {
     bool refuse;        /* not applied, and the answer says so */
     int64_t hold_ms;    /* > 0: the next owner's first read of a record takes this much longer */
     int64_t late_ms;    /* > 0: the first delete of a record lands this much later */
+    const char *look;   /* the first owner's next read of such a key takes late_ms longer */
     char *key;          /* of the put that is being kept; others of that kind pass */
     struct sf_buf body; /* its bytes */
     enum sf_put_cond cond;
@@ -121,6 +122,12 @@ static void gate_get(struct sf_store *store, struct sf_get *get)
         script->hold_ms = 0;
         sim_trace(gate->w->sim, "gate: holds a read");
         sim_sleep(gate->process, hold_ms);
+    }
+    if (script->look != NULL && strcmp(sim_process_name(gate->process), "a.1") == 0 &&
+        memmem(get->key.ptr, get->key.len, script->look, strlen(script->look)) != NULL) {
+        script->look = NULL;
+        sim_trace(gate->w->sim, "gate: holds a read");
+        sim_sleep(gate->process, script->late_ms);
     }
     sf_store_get(gate->inner, get);
 }
@@ -392,6 +399,40 @@ static void run_late_swap(struct sim *sim)
     finish(w, clients);
 }
 
+static void promote_next(struct client *c)
+{
+    put_schema(c, 2, "");
+    report_once(c, 2, SF_PBE(SCHEMA_CONVERGENCE_SIGNAL, SERVING_GENERATION_READY));
+}
+
+/* An owner freezes before it reads the statistics head; its successor moves that meanwhile. What
+ * the elder one then meets is of a newer owner. */
+static void run_late_look(struct sim *sim)
+{
+    struct script script = {0};
+    struct world *w = begin(sim, &script);
+    struct sim_process *clients = sim_process_new(sim, "clients");
+    sim_spawn(clients, tick, NULL);
+    struct part create = {.client = {.w = w, .id = 0}, .run = create_schema};
+    struct part ready = {.client = {.w = w, .id = 0}, .run = signal_ready};
+    struct part next = {.client = {.w = w, .id = 1}, .run = promote_next};
+    sim_spawn(clients, run_part, &create);
+    until(w, 1);
+    script.late_ms = 12000;
+    script.look = "optimizer_statistics_head";
+    sim_spawn(clients, run_part, &ready);
+    sim_run_for(sim, 2000);
+    struct sim_node *a = w->nodes[0];
+    struct sim_node *b = sim_node_new(sim, "b", &w->service);
+    w->nodes[0] = w->nodes[1] = b;
+    sim_run_for(sim, 1000);
+    sim_spawn(clients, run_part, &next);
+    sim_run_for(sim, 12000);
+    w->nodes[0] = a;
+    until(w, 3);
+    finish(w, clients);
+}
+
 /* An owner that is about to show a promotion freezes; its successor shows a later state. */
 static void run_late_show(struct sim *sim)
 {
@@ -600,6 +641,7 @@ const struct sim_scenario ccs_scripts[] = {
     {.name = "ccs_show_into_rebuild", .area = "ccs", .run = run_show_into_rebuild},
     {.name = "ccs_given_up", .area = "ccs", .run = run_given_up},
     {.name = "ccs_lost_commit", .area = "ccs", .run = run_lost_commit},
+    {.name = "ccs_late_look", .area = "ccs", .run = run_late_look},
     {.name = "ccs_late_delete", .area = "ccs", .run = run_late_delete},
 };
 const size_t ccs_script_count = SF_ARRAY_LEN(ccs_scripts);

@@ -42,8 +42,19 @@ struct answered {
     struct sf_buf bytes;       /* canonical JSON of the answer; empty until answered */
 };
 
+#define MAX_ELDERS 64
+
+/* An object that is only ever swapped under a higher owner epoch, as seen last. */
+struct elder {
+    struct sf_buf key;
+    struct sf_buf body;
+    uint64_t epoch;
+};
+
 struct world {
     struct sim *sim;
+    struct elder elders[MAX_ELDERS];
+    size_t elder_count;
     struct sf_sql *sql;         /* the shared projection */
     struct sf_sql *rebuilt;     /* of the node that rebuilds */
     unsigned checkpoints;       /* cut so far, as far as anybody said */
@@ -164,6 +175,12 @@ void check_same_text(struct world *w, const char *what, const struct sf_buf *a,
 
 /* Takes rows out of the projection, with both contenders killed before it. */
 void lose_projection(struct world *w, const char *sql);
+
+/* ccs_elders.c: looks at one object whose type has an owner_epoch; at all that a run knows of (for
+ * sim_set_invariant, ctx is the world). */
+void elders_look(struct world *w, const struct sf_buf *key, const ProtobufCMessageDescriptor *desc);
+void elders_watch(struct sim *sim, void *ctx);
+void elders_fini(struct world *w);
 
 /* ccs_lineage.c */
 extern const struct sim_scenario ccs_lineages[];

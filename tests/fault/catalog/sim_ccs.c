@@ -82,12 +82,15 @@ struct world *world_new(struct sim *sim, const struct sim_options *options)
     err = sf_catalog_projection_open(NULL, NULL, &diag, &w->rebuilt);
     SF_ASSERT(err == SF_OK);
     w->service = (struct sim_service){.start = ccs_start, .stop = ccs_stop, .ctx = w};
+    sim_set_invariant(sim, elders_watch, w);
     return w;
 }
 
 void world_destroy(struct world *w)
 {
     sim_stop_nodes(w->sim);
+    sim_set_invariant(w->sim, NULL, NULL);
+    elders_fini(w);
     for (size_t i = 0; i < w->key_count; i++)
         sf_buf_fini(&w->keys[i].bytes);
     sf_buf_fini(&w->answers);
