@@ -490,9 +490,12 @@ static bool claim(struct sf_catalog_command *command)
     return false;
 }
 
-static void unclaim(struct sf_catalog_command *command)
+static void release(struct sf_catalog_command *command)
 {
     char business[SF_CATALOG_CLAIM_BYTES];
+    if (!command->claimed)
+        return;
+    command->claimed = false;
     sf_catalog_unclaim_command(command->catalog, command->command_identity);
     if (command->business_key[0] == '\0')
         return;
@@ -503,8 +506,7 @@ static void unclaim(struct sf_catalog_command *command)
 static void finish_command(struct sf_catalog_command *command)
 {
     struct sf_catalog *catalog = command->catalog;
-    if (command->claimed)
-        unclaim(command);
+    release(command);
     command_destroy(command);
     sf_catalog_leave(catalog);
 }
@@ -527,6 +529,8 @@ static void command_run(struct sf_task *task)
             sf_catalog_pause(command->catalog, command->catalog->deps.sched, tries);
         step = run_try(command);
     }
+    if (step != STEP_PIVOT)
+        release(command); /* before the answer: who has it may ask for a removal */
     switch (step) {
     case STEP_PIVOT:
         command->pivoted = true;
