@@ -252,11 +252,11 @@ static void ask(struct world *w, struct sim_process *process, unsigned q, struct
 }
 
 /* Lagging descriptor fields are compared once their projectors ran: after a rebuild they are absent
- * until then. */
+ * until then. No publisher tells these catalogs of its heads, so the audit looks for them first. */
 static void run_projectors(struct world *w, struct sim_process *process)
 {
-    static const char *const jobs[] = {"collection-stats", "collection-index",
-                                       "namespace-aggregate"};
+    static const char *const jobs[] = {"manifest-head-audit", "manifest-head", "collection-stats",
+                                       "collection-index", "namespace-aggregate"};
 
     for (size_t i = 0; i < SF_ARRAY_LEN(jobs);) {
         Searchfabric__V1__RunCatalogJobRequest request =
