@@ -216,7 +216,6 @@ test("what is not served says so", async () => {
   await refused(client.delete({ index, id: "1" }), 501, "unsupported_operation_exception");
   await refused(client.update({ index, id: "1", doc: {} }), 501, "unsupported_operation_exception");
   await refused(client.index({ index, id: "1", document: {} }), 501, "unsupported_operation_exception");
-  await refused(client.indices.delete({ index }), 501, "unsupported_operation_exception");
   await refused(client.indices.refresh({ index }), 501, "unsupported_operation_exception");
   await refused(client.cat.indices(), 501, "unsupported_operation_exception");
 });
@@ -255,6 +254,19 @@ test("a large bulk in one request", async () => {
   const answer = await client.bulk({ index: target, operations });
   assert.equal(answer.errors, false);
   assert.deepEqual(answer.items.map((item) => Number(item.index._id)), Array.from({ length: 10000 }, (_, n) => n));
+});
+
+test("an index is deleted once, and its name stays taken", async () => {
+  const target = `gone-${run}`;
+  await client.indices.create({ index: target });
+  await client.index({ index: target, document: { n: 1 } });
+  assert.equal((await client.indices.delete({ index: target })).acknowledged, true);
+  assert.equal(await client.indices.exists({ index: target }), false);
+  await refused(client.indices.delete({ index: target }), 404, "index_not_found_exception");
+  await refused(client.index({ index: target, document: { n: 2 } }), 404, "index_not_found_exception");
+  const taken = await client.indices.create({ index: target }).then(() => null, (e) => e);
+  assert.ok(taken instanceof errors.ResponseError);
+  assert.equal(taken.statusCode, 409);
 });
 
 let failed = 0;
