@@ -32,5 +32,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
         test_receipts_carry_the_oracles_time, world_setup, world_teardown)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("alloc_clock", tests);
 }

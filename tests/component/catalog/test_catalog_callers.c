@@ -441,5 +441,5 @@ int main(void)
         cmocka_unit_test(test_roles),
         cmocka_unit_test(test_configured),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("catalog_callers", tests);
 }

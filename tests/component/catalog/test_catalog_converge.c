@@ -82,5 +82,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
         test_half_a_signal_is_read_at_once, world_setup, world_teardown)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("catalog_converge", tests);
 }

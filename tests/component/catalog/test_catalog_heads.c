@@ -802,5 +802,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rebuild_checks_pointers, world_setup_shared,
                                         world_teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("catalog_heads", tests);
 }

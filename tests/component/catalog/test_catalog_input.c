@@ -710,7 +710,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_absent_messages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unknown_fields, setup, teardown),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = SF_RUN_TESTS("catalog_input", tests);
     sf_buf_fini(&words);
     return failed;
 }

@@ -338,5 +338,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_time_to_live, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rotation, setup, teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("catalog_pages", tests);
 }

@@ -537,5 +537,5 @@ int main(void)
         cmocka_unit_test(test_crash_points),
         cmocka_unit_test_setup_teardown(test_deposed, setup_shared, world_teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("catalog_quota", tests);
 }

@@ -60,5 +60,5 @@ static void test_forgotten_is_expired(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forgotten_is_expired)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("commit_stale_tso", tests);
 }

@@ -50,5 +50,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stop_does_not_wait_for_the_ingest_gateway)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("es_stop", tests);
 }

@@ -251,5 +251,5 @@ int main(void)
         cmocka_unit_test(test_keys),  cmocka_unit_test(test_requests), cmocka_unit_test(test_cas),
         cmocka_unit_test(test_judge), cmocka_unit_test(test_moves),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("catalog_head", tests);
 }

@@ -155,5 +155,5 @@ int main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_bounds),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("catalog_quota_bucket", tests);
 }

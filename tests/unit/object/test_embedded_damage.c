@@ -235,5 +235,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_room_for_anything_ends_no_process, setup, teardown),
         cmocka_unit_test_setup_teardown(test_zeros_behind_the_log_are_its_end, setup, teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("embedded_damage", tests);
 }

@@ -97,5 +97,5 @@ static void test_never_behind_what_was_given_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_never_behind_what_was_given_out)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SF_RUN_TESTS("oracle_clock", tests);
 }
