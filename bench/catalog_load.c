@@ -244,9 +244,10 @@ static void on_done(void *user, const struct sf_diag *diag, const ProtobufCMessa
         s->next = run->idle;
         run->idle = s;
         start_due(run); /* finer than the timer's millisecond */
-    } else if (more(run)) {
-        start_call(s);
+        return;         /* the timer ends the run: none may outlive it */
     }
+    if (more(run))
+        start_call(s);
     end_if_over(run);
 }
 
@@ -265,7 +266,7 @@ static void on_pace(struct sf_timer *timer)
 {
     struct run *run = SF_CONTAINER_OF(timer, struct run, pace);
     start_due(run);
-    if (more(run))
+    if (more(run) || run->in_flight > 0)
         sf_timer_start(&run->pace, 1);
     else
         end_if_over(run);
