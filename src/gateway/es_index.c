@@ -171,7 +171,6 @@ static bool cache_confirm(struct sf_es *es, struct es_request *request,
 static struct es_binding *binding_new(const Searchfabric__V1__CollectionAdmissionState *state)
 {
     struct es_binding *binding = sf_calloc(1, sizeof(*binding));
-    size_t plan_items = SF_LIMIT_ES_PLAN_ITEMS;
 
     atomic_init(&binding->refs, 1);
     binding->namespace_id = state->collection->namespace_id;
@@ -184,11 +183,6 @@ static struct es_binding *binding_new(const Searchfabric__V1__CollectionAdmissio
         return NULL;
     }
     binding->schema = sf_plan_schema_new(binding->state);
-    if (state->allocator_admission_policy != NULL &&
-        state->allocator_admission_policy->max_plan_items_per_request > 0 &&
-        state->allocator_admission_policy->max_plan_items_per_request < plan_items)
-        plan_items = (size_t)state->allocator_admission_policy->max_plan_items_per_request;
-    binding->plan_items = plan_items;
     return binding;
 }
 

@@ -19,10 +19,11 @@
 #define NAME_BYTES         1024
 #define OPTION_SCALARS     1024
 
-/* Ceilings of collections that the edge creates: the allocator's own, and no bound on how far an
- * explicit id may jump, since documents bring ids of any scheme. */
+/* Ceilings of collections that the edge creates: the allocator's own, and a jump over half of the
+ * ids. Documents bring ids of any scheme, and every id that is a signed 64-bit number is one jump
+ * away from an empty index; but no single id uses up the space. */
 #define PLAN_ITEMS   SF_LIMIT_ALLOC_PLAN_ITEMS
-#define FORWARD_JUMP UINT64_MAX
+#define FORWARD_JUMP ((uint64_t)INT64_MAX)
 
 #define SETTING_JUMP "search_fabric.max_forward_reservation_jump"
 

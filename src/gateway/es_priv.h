@@ -113,7 +113,6 @@ struct es_binding {
     struct sf_arena *arena; /* of `state` */
     Searchfabric__V1__CollectionAdmissionState *state;
     struct sf_plan_schema *schema;
-    size_t plan_items; /* most items of one allocation plan */
 };
 
 void es_binding_release(struct es_binding *binding);

@@ -48,7 +48,11 @@ struct sf_es_error sf_es_error_of(const struct sf_diag *diag, struct sf_arena *a
             error.type = rows[i].type;
     if (field != NULL && strcmp(field, "entries.row.body") == 0)
         error.type = "document_parsing_exception";
-    error.reason = sf_arena_printf(arena, "%s [%s]", diag->message, sf_err_info(code)->code);
+    error.reason = sf_arena_printf(arena, "%s [%s]%s", diag->message, sf_err_info(code)->code,
+                                   code == SF_IDEMPOTENCY_CONFLICT
+                                       ? ": the Idempotency-Key header came with other content "
+                                         "before, other content needs a key of its own"
+                                       : "");
     if (error.reason == NULL)
         error.reason = sf_err_info(code)->meaning;
     return error;

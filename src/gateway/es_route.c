@@ -12,6 +12,8 @@
 
 #define MAX_PARTS 4
 
+#define UNDERSCORE_TEXT "must not start with '_', '-', or '+'"
+
 struct parts {
     struct sf_view part[MAX_PARTS];
     size_t count; /* SIZE_MAX: more than MAX_PARTS */
@@ -174,6 +176,23 @@ static bool no_handler(struct sf_es_route *route, struct sf_arena *arena, const 
                                   (int)path.len, (const char *)path.ptr, method));
 }
 
+/* What begins with "_" is an endpoint or a mistake in an index name. */
+static bool route_underscore(const char *method, struct sf_view path, struct sf_arena *arena,
+                             const struct parts *parts, struct sf_es_route *route)
+{
+    struct sf_view endpoint =
+        is(parts->part[0], "_all") && parts->count > 1 ? parts->part[1] : parts->part[0];
+
+    if (endpoint_known(endpoint))
+        return not_served(route, arena, method, path, "this endpoint");
+    if (parts->count > 1 || strcmp(method, "POST") == 0)
+        return no_handler(route, arena, method, path);
+    route->index = parts->part[0];
+    return answer(route, SF_ES_OP_UNKNOWN, 400, "invalid_index_name_exception",
+                  sf_arena_printf(arena, "Invalid index name [%.*s], %s", (int)route->index.len,
+                                  (const char *)route->index.ptr, UNDERSCORE_TEXT));
+}
+
 static bool route_index(const char *method, struct sf_view path, struct sf_arena *arena,
                         struct sf_es_route *route)
 {
@@ -242,11 +261,7 @@ bool sf_es_route(const char *method, struct sf_view path, bool op_type_create,
     if (parts.part[0].len > 0 && parts.part[0].ptr[0] == '_') {
         if (parts.count == 1 && is(parts.part[0], "_bulk"))
             return route_bulk(method, path, arena, out_route);
-        struct sf_view endpoint =
-            is(parts.part[0], "_all") && parts.count > 1 ? parts.part[1] : parts.part[0];
-        return endpoint_known(endpoint)
-                   ? not_served(out_route, arena, method, path, "this endpoint")
-                   : no_handler(out_route, arena, method, path);
+        return route_underscore(method, path, arena, &parts, out_route);
     }
     out_route->index = parts.part[0];
     if (parts.count == 1)
@@ -267,7 +282,7 @@ const char *sf_es_index_name_violation(struct sf_view name)
     if (!sf_utf8_valid(name))
         return "must be valid UTF-8";
     if (name.ptr[0] == '_' || name.ptr[0] == '-' || name.ptr[0] == '+')
-        return "must not start with '_', '-', or '+'";
+        return UNDERSCORE_TEXT;
     if (is(name, ".") || is(name, ".."))
         return "must not be '.' or '..'";
     for (size_t i = 0; i < name.len; i++) {

@@ -444,7 +444,7 @@ static void dispatch(struct es_http *r, const struct sf_es_route *route)
         handle_bulk(r, route->index, body);
         break;
     default:
-        answer_error(r, &route->error, sf_view_str(""));
+        answer_error(r, &route->error, route->index);
         break;
     }
 }

@@ -4,6 +4,11 @@
  * fixed sequence of plans of es_plan.h) and one mutation batch with the receipt it returned. The
  * batch of a chunk is under way while the next chunk allocates; all are awaited at the end.
  *
+ * Which chunk an item belongs to is given by the request alone, never by what the catalog says of
+ * the index: a retry after a change of policy or schema must not find an item in another chunk,
+ * under another key. Documents that the schema does not take leave their chunk; they do not move
+ * the others.
+ *
  *   item --bad id, bad document--> its own error, never planned
  *   chunk --AllocateIds(plan first)--> ids | conflict at `first`: 409 for it, next plan | error:
  * all
@@ -441,12 +446,13 @@ static enum sf_err group_resolve(struct write *w, struct write_group *group, str
     return err;
 }
 
-/* Drops the items whose document the schema in force does not take; keeps the order. */
-static void group_check_documents(struct write *w, struct write_group *group)
+/* Drops those of `count` items from `from` on whose document the schema in force does not take; the
+ * others move together and keep their order. Returns how many are left. */
+static size_t documents_check(struct write *w, struct write_group *group, size_t from, size_t count)
 {
-    size_t kept = 0;
+    size_t kept = from;
 
-    for (size_t i = 0; i < group->count; i++) {
+    for (size_t i = from; i < from + count; i++) {
         const struct sf_es_bulk_item *item = &w->items[group->at[i]];
         sf_modality_mask touched;
         struct sf_diag diag;
@@ -459,7 +465,23 @@ static void group_check_documents(struct write *w, struct write_group *group)
         else
             w->results[group->at[i]].error = sf_es_error_of(&diag, w->request->arena);
     }
-    group->count = kept;
+    return kept - from;
+}
+
+/* Items of the chunk that begins at `from`. */
+static size_t chunk_cut(const struct write *w, const struct write_group *group, size_t from)
+{
+    size_t count = 0;
+    size_t bytes = 0;
+
+    while (from + count < group->count && count < SF_LIMIT_ES_PLAN_ITEMS) {
+        size_t len = w->items[group->at[from + count]].source.len;
+        if (count > 0 && bytes + len > SF_LIMIT_ES_PLAN_BYTES)
+            break;
+        bytes += len;
+        count++;
+    }
+    return count;
 }
 
 static void group_run(struct write *w, struct write_group *group)
@@ -472,18 +494,11 @@ static void group_run(struct write *w, struct write_group *group)
         group_fail(w, group, &diag);
         return;
     }
-    group_check_documents(w, group);
-    for (size_t from = 0; from < group->count;) {
-        size_t count = 0;
-        size_t bytes = 0;
-        while (from + count < group->count && count < group->binding->plan_items) {
-            size_t len = w->items[group->at[from + count]].source.len;
-            if (count > 0 && bytes + len > SF_LIMIT_ES_PLAN_BYTES)
-                break;
-            bytes += len;
-            count++;
-        }
-        chunk_run(w, group, number++, from, count);
+    for (size_t from = 0; from < group->count; number++) {
+        size_t count = chunk_cut(w, group, from);
+        size_t kept = documents_check(w, group, from, count);
+        if (kept > 0)
+            chunk_run(w, group, number, from, kept);
         from += count;
     }
 }

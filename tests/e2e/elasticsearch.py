@@ -138,7 +138,8 @@ def test_indexes():
     assert schema.definition.doc_id_mapping.generation_policy == sf.DOC_ID_GENERATION_POLICY_ALLOCATOR_OPTIONAL
     assert {field.name: field.type for field in schema.definition.fields} == {
         "t": sf.FIELD_TYPE_TEXT, "k": sf.FIELD_TYPE_KEYWORD, "v": sf.FIELD_TYPE_DENSE_VECTOR}
-    error(request("PUT", "/_x"), 400)
+    cause = error(request("PUT", "/_x"), 400, "invalid_index_name_exception", "Invalid index name [_x]")
+    assert cause["index"] == "_x"
     for bad in ("UPPER", "-x", "+x", "a%20b", "a*b", "a%2Cb", "a%23b", "%2E%2E", "a" * 256):
         error(request("PUT", f"/{bad}"), 400, "invalid_index_name_exception")
     for body in (b"{", b"[]", b'{"mappings":{"properties":{"x":{"type":"join"}}}}', b'{"mappings":{"dynamic":"runtime"}}',

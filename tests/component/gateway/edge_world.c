@@ -53,6 +53,12 @@ static void handle_state(void *self, struct sf_call *call, const ProtobufCMessag
 
     pthread_mutex_lock(&e->mu);
     e->reads++;
+    if (e->catalog_err != SF_OK) {
+        (void)sf_diag_set(sf_call_diag(call), e->catalog_err, "the catalog says no");
+        sf_call_fail(call, sf_call_diag(call));
+        pthread_mutex_unlock(&e->mu);
+        return;
+    }
     e->facts.state.collection_name_binding_revision = e->binding_revision;
     if (request->_known_collection_name_binding_revision_case != 0 &&
         request->known_collection_name_binding_revision == e->binding_revision &&
@@ -114,6 +120,17 @@ static bool run_plan(struct edge *e, const Searchfabric__V1__AllocationPlan *pla
     return true;
 }
 
+static void respond_or_lose(struct edge *e, struct sf_call *call,
+                            const Searchfabric__V1__AllocateIdsSuccessResponse *response)
+{
+    if (e->allocator_forgets) {
+        (void)sf_diag_set(sf_call_diag(call), SF_BACKEND_UNAVAILABLE, "the answer is lost");
+        sf_call_fail(call, sf_call_diag(call));
+        return;
+    }
+    sf_call_respond(call, &response->base);
+}
+
 static void answer_allocate(struct edge *e, struct sf_call *call,
                             const Searchfabric__V1__AllocateIdsRequest *request)
 {
@@ -121,10 +138,15 @@ static void answer_allocate(struct edge *e, struct sf_call *call,
     uint64_t burned;
 
     for (unsigned i = 0; i < e->replay_count; i++) {
-        if (strcmp(e->replays[i].key, key) == 0) {
-            sf_call_respond(call, &e->replays[i].response->base);
+        if (strcmp(e->replays[i].key, key) != 0)
+            continue;
+        if (e->replays[i].items != request->plan->n_items) {
+            (void)sf_diag_set(sf_call_diag(call), SF_IDEMPOTENCY_CONFLICT, "another payload");
+            sf_call_fail(call, sf_call_diag(call));
             return;
         }
+        respond_or_lose(e, call, e->replays[i].response);
+        return;
     }
     Searchfabric__V1__AllocateIdsSuccessResponse *response =
         sf_arena_alloc(e->arena, sizeof(*response));
@@ -138,8 +160,9 @@ static void answer_allocate(struct edge *e, struct sf_call *call,
     response->allocator_receipt.len = strlen((const char *)response->allocator_receipt.data);
     struct replay *replay = &e->replays[e->replay_count++];
     (void)snprintf(replay->key, sizeof(replay->key), "%s", key);
+    replay->items = request->plan->n_items;
     replay->response = response;
-    sf_call_respond(call, &response->base);
+    respond_or_lose(e, call, response);
 }
 
 static void handle_allocate(void *self, struct sf_call *call, const ProtobufCMessage *message)

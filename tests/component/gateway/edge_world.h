@@ -34,11 +34,14 @@ struct edge {
     unsigned reads;    /* admission reads */
     unsigned confirmed;
     uint64_t next_doc_id;
+    enum sf_err catalog_err;   /* not SF_OK: every admission read fails with it */
     enum sf_err allocator_err; /* not SF_OK: every call fails with it */
+    bool allocator_forgets;    /* calls are carried out and their answers lost */
     const Searchfabric__V1__AllocateIdsRequest *allocations[EDGE_CALLS]; /* also refused ones */
     unsigned allocation_count;
     struct replay {
         char key[129];
+        size_t items; /* of the plan: stands for its payload */
         Searchfabric__V1__AllocateIdsSuccessResponse *response;
     } replays[EDGE_CALLS]; /* successes by key */
     unsigned replay_count;

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/limits.h"
+
 static struct edge edge;
 static struct answer answer;
 
@@ -283,6 +285,120 @@ static void test_keys(void **state)
                         edge.allocations[6]->meta->idempotency_key);
 }
 
+/* A step of a request goes wrong, in one of the ways in which it can. */
+enum broken_step {
+    STEP_CATALOG,          /* the facts cannot be read */
+    STEP_ALLOCATOR_BEFORE, /* no ids are given */
+    STEP_ALLOCATOR_AFTER,  /* ids are given, the answer is lost */
+    STEP_INGEST_REFUSES,   /* the batch is refused for now */
+    STEP_INGEST_AFTER,     /* the batch is taken, the stream breaks */
+    STEP_INGEST_SILENT,    /* the batch is taken, nobody says so */
+    STEP_COUNT
+};
+
+static void break_step(enum broken_step step)
+{
+    edge.catalog_err = step == STEP_CATALOG ? SF_BACKEND_UNAVAILABLE : SF_OK;
+    edge.allocator_err = step == STEP_ALLOCATOR_BEFORE ? SF_BACKEND_UNAVAILABLE : SF_OK;
+    edge.allocator_forgets = step == STEP_ALLOCATOR_AFTER;
+    edge.ingest_mode = step == STEP_INGEST_REFUSES  ? INGEST_REFUSE
+                       : step == STEP_INGEST_AFTER  ? INGEST_BREAK
+                       : step == STEP_INGEST_SILENT ? INGEST_SILENT
+                                                    : INGEST_ACK;
+}
+
+/* All batches under one id hold the same documents under the same ids: the coordinator takes one
+ * of them. Returns the number of different ones from batch `from` on. */
+static unsigned distinct_batches(unsigned from)
+{
+    unsigned distinct = 0;
+
+    for (unsigned i = from; i < edge.batch_count; i++) {
+        unsigned first = from;
+        while (strcmp(edge.batches[first]->batch_id, edge.batches[i]->batch_id) != 0)
+            first++;
+        distinct += first == i;
+        assert_string_equal(edge.batches[first]->stream_identity, edge.batches[i]->stream_identity);
+        assert_int_equal(edge.batches[first]->n_entries, edge.batches[i]->n_entries);
+        for (size_t k = 0; k < edge.batches[i]->n_entries; k++) {
+            assert_int_equal(row(first, k)->doc_id->u64, row(i, k)->doc_id->u64);
+            assert_int_equal(row(first, k)->body.len, row(i, k)->body.len);
+            assert_memory_equal(row(first, k)->body.data, row(i, k)->body.data,
+                                row(i, k)->body.len);
+        }
+    }
+    return distinct;
+}
+
+static void test_a_retry_after_any_broken_step_doubles_nothing(void **state)
+{
+    static const char body[] = "{\"create\":{\"_id\":\"%u\"}}\n{\"n\":0}\n"
+                               "{\"index\":{}}\n{\"n\":1}\n{\"create\":{\"_id\":\"0\"}}\n{}\n";
+    char text[256];
+    char key[16];
+    char want[64];
+
+    (void)state;
+    edge.next_doc_id = 5;
+    for (unsigned step = 0; step < STEP_COUNT; step++) {
+        unsigned batches = edge.batch_count;
+        unsigned replays = edge.replay_count;
+        unsigned id = 10 * (step + 1);
+        (void)snprintf(key, sizeof(key), "key-%u", step);
+        (void)snprintf(text, sizeof(text), body, id);
+        (void)snprintf(want, sizeof(want), "\"_id\":\"%u\"", id + 1);
+        break_step((enum broken_step)step);
+        for (int i = 0; i < 2; i++) { /* it stays broken for a while */
+            post("/books/_bulk", key, text);
+            assert_answer(200, "\"errors\":true");
+            assert_null(strstr(answer.body, want));
+        }
+        break_step(STEP_COUNT);
+        for (int i = 0; i < 2; i++) {
+            post("/books/_bulk", key, text);
+            assert_answer(200, want);
+            assert_non_null(strstr(answer.body, "\"status\":409")); /* id 0, and it alone */
+        }
+        assert_int_equal(distinct_batches(batches), 1);
+        assert_int_equal(edge.replay_count, replays + 1);
+    }
+}
+
+static void bulk_of(struct sf_buf *body, unsigned count)
+{
+    sf_buf_clear(body);
+    sf_buf_append_str(body, "{\"index\":{}}\n{\"v\":[1,2,3]}\n"); /* a number too many */
+    for (unsigned i = 1; i < count; i++)
+        sf_buf_append_str(body, "{\"index\":{}}\n{}\n");
+}
+
+/* Which documents share an allocation is a matter of the request: neither the ceiling of plans nor
+ * what the schema takes moves one to another part, and so under another key. */
+static void test_parts_do_not_follow_the_catalog(void **state)
+{
+    Searchfabric__V1__AllocatorAdmissionPolicy policy =
+        SEARCHFABRIC__V1__ALLOCATOR_ADMISSION_POLICY__INIT;
+    struct sf_buf body = {0};
+
+    (void)state;
+    bulk_of(&body, SF_LIMIT_ES_PLAN_ITEMS + 2);
+    edge_request(&edge, "POST", "/books/_bulk", "k", (const char *)body.data, body.len, &answer);
+    assert_answer(200, "document_parsing_exception");
+    assert_int_equal(edge.allocation_count, 2);
+    assert_int_equal(edge.allocations[0]->plan->n_items, SF_LIMIT_ES_PLAN_ITEMS - 1);
+    assert_int_equal(edge.allocations[1]->plan->n_items, 2);
+    /* the ceiling falls; what was realized under the key is met all the same */
+    policy.max_plan_items_per_request = 1;
+    edge.facts.state.allocator_admission_policy = &policy;
+    edge.facts.state.descriptor_etag = "etag-lower";
+    free(answer.body);
+    edge_request(&edge, "POST", "/books/_bulk", "k", (const char *)body.data, body.len, &answer);
+    assert_int_equal(edge.allocation_count, 4);
+    assert_int_equal(edge.replay_count, 2);
+    assert_int_equal(distinct_batches(0), 2);
+    sf_buf_fini(&body);
+}
+
 static void test_refresh_waits_for_visibility(void **state)
 {
     (void)state;
@@ -379,10 +495,13 @@ int main(void)
         EDGE_TEST(test_routes_that_create_nothing_allocate_nothing),
         EDGE_TEST(test_refused_ids_leave_the_others_in_order),
         EDGE_TEST(test_keys),
+        EDGE_TEST(test_parts_do_not_follow_the_catalog),
         EDGE_TEST(test_refresh_waits_for_visibility),
         EDGE_TEST(test_names_are_confirmed_by_their_revision),
         EDGE_TEST(test_bad_documents_take_no_id),
         EDGE_TEST(test_errors_of_the_services),
+        cmocka_unit_test_setup_teardown(test_a_retry_after_any_broken_step_doubles_nothing,
+                                        setup_impatient, teardown),
         cmocka_unit_test_setup_teardown(test_no_acknowledgement_in_time, setup_impatient, teardown),
     };
     return SF_RUN_TESTS("es_edge", tests);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/limits.h"
 #include "gateway/es_mapping.h"
 
 #define T(name) SEARCHFABRIC__V1__FIELD_TYPE__FIELD_TYPE_##name
@@ -101,9 +102,18 @@ static void test_settings(void **state)
         assert_string_equal(definition->options[0]->key, "index.number_of_shards");
         assert_string_equal(definition->options[0]->value, "1");
     }
+    /* half of the ids unless given: no single id uses up the space */
+    assert_int_equal(definition->settings->allocator_admission_policy->max_forward_reservation_jump,
+                     INT64_MAX);
+    assert_int_equal(definition->settings->allocator_admission_policy->max_plan_items_per_request,
+                     SF_LIMIT_ALLOC_PLAN_ITEMS);
     assert_true(read("{\"settings\":{\"search_fabric.max_forward_reservation_jump\":\"1000\"}}"));
     assert_int_equal(definition->settings->allocator_admission_policy->max_forward_reservation_jump,
                      1000);
+    assert_true(read("{\"settings\":{\"search_fabric.max_forward_reservation_jump\":"
+                     "\"18446744073709551615\"}}"));
+    assert_int_equal(definition->settings->allocator_admission_policy->max_forward_reservation_jump,
+                     UINT64_MAX);
 }
 
 struct refused {

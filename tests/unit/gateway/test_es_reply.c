@@ -105,6 +105,8 @@ static void test_codes(void **state)
         assert_int_equal(error.status, table[i].status);
         assert_string_equal(error.type, table[i].type);
         assert_memory_equal(error.reason, "why [SF_", 8);
+        assert_int_equal(strstr(error.reason, "Idempotency-Key") != NULL,
+                         table[i].err == SF_IDEMPOTENCY_CONFLICT);
     }
     struct sf_diag body;
     sf_diag_init(&body);

@@ -43,7 +43,10 @@ static void test_routes(void **state)
         {"POST", "/books/_update/1", false, SF_ES_OP_NOT_SERVED, "books", NULL, 501},
         {"POST", "/_all/_refresh", false, SF_ES_OP_NOT_SERVED, "", NULL, 501},
         {"POST", "/_all/_nonsense", false, SF_ES_OP_UNKNOWN, "", NULL, 400},
-        {"GET", "/_nonsense", false, SF_ES_OP_UNKNOWN, "", NULL, 400},
+        {"GET", "/_nonsense", false, SF_ES_OP_UNKNOWN, "_nonsense", NULL, 400},
+        {"PUT", "/_nonsense", false, SF_ES_OP_UNKNOWN, "_nonsense", NULL, 400},
+        {"POST", "/_nonsense", false, SF_ES_OP_UNKNOWN, "", NULL, 400},
+        {"PUT", "/_nonsense/_doc", false, SF_ES_OP_UNKNOWN, "", NULL, 400},
         {"GET", "/a/b/c/d/e", false, SF_ES_OP_UNKNOWN, "", NULL, 400},
         {"PUT", "/a%2Fb/_create/1%20", false, SF_ES_OP_DOC_CREATE, "a/b", "1 ", 0},
         {"HEAD", "/b%", false, SF_ES_OP_INDEX_EXISTS, "b%", NULL, 0},
@@ -64,6 +67,35 @@ static void test_routes(void **state)
             assert_true(route.has_id);
             assert_true(sf_view_equal(route.id, sf_view_str(table[i].id)));
         }
+        sf_arena_destroy(arena);
+    }
+}
+
+static void test_names_that_look_like_endpoints(void **state)
+{
+    static const struct route_text {
+        const char *method;
+        const char *path;
+        const char *type;
+        const char *reason;
+    } table[] = {
+        {"PUT", "/_x", "invalid_index_name_exception",
+         "Invalid index name [_x], must not start with '_', '-', or '+'"},
+        {"GET", "/_x", "invalid_index_name_exception", "Invalid index name [_x]"},
+        {"POST", "/_x", "illegal_argument_exception",
+         "no handler found for uri [/_x] and method [POST]"},
+        {"PUT", "/_all/_x", "illegal_argument_exception", "no handler found"},
+        {"PUT", "/_search", "unsupported_operation_exception", "this endpoint is not served"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SF_ARRAY_LEN(table); i++) {
+        struct sf_arena *arena = sf_arena_new(1u << 16);
+        struct sf_es_route route;
+        assert_true(sf_es_route(table[i].method, sf_view_str(table[i].path), false, arena, &route));
+        assert_string_equal(route.error.type, table[i].type);
+        if (strstr(route.error.reason, table[i].reason) == NULL)
+            fail_msg("%s %s: %s", table[i].method, table[i].path, route.error.reason);
         sf_arena_destroy(arena);
     }
 }
@@ -121,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_names_that_look_like_endpoints),
         cmocka_unit_test(test_index_names),
         cmocka_unit_test(test_media_types),
     };
