@@ -34,7 +34,6 @@ enum sf_catalog_fact {
     SF_CATALOG_FACT_ADMISSION,       /* (namespace, id) -> etag, NUL, packed admission state;
                                         number = where the state begins; bound = binding revision
                                         of the same snapshot */
-    SF_CATALOG_FACT_ADOPTED,         /* (namespace, id) -> number = generation adopted */
     SF_CATALOG_FACT_COMMAND,         /* command identity -> packed CommandOutcomeObject */
     SF_CATALOG_FACT_COUNT
 };

@@ -4,8 +4,11 @@
  * epoch. A new owner swaps its epoch in (adopts) before it acts on or answers from a block, so that
  * a late swap of the old owner fails; that also finishes what a crash left between block and
  * projection. Promotion to READY runs in one order: zero-row statistics snapshot, block, statistics
- * head, one SQL transaction (OP-41). The head always names a snapshot of the serving lineage, the
- * READY generation of the highest version. Whoever moves the head holds the collection's gate.
+ * head, one SQL transaction (OP-41). What stands adopted is noted in the projection with the epoch
+ * that adopted it, so that it is read once per collection and owner, whatever memory forgets; the
+ * note goes when a change fails on its way from block to rows. The head always names a snapshot of
+ * the serving lineage, the READY generation of the highest version. Whoever moves the head holds
+ * the collection's gate.
  */
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_projector.h"
@@ -15,6 +18,30 @@
 #define STATE_READY SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_READY
 
 /* ---- rows --------------------------------------------------------------------------------- */
+
+/* The generation that was adopted under this owner's epoch, 0 = none. */
+static enum sf_err read_adopted(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                                uint64_t namespace_id, uint64_t collection_id, struct sf_diag *diag,
+                                uint64_t *out_version)
+{
+    struct sf_sql_stmt *stmt;
+    bool row = false;
+    *out_version = 0;
+    enum sf_err err = sf_sql_prepare(conn,
+                                     "SELECT schema_version, owner_epoch FROM catalog_adoptions"
+                                     " WHERE namespace_id = ?1 AND collection_id = ?2",
+                                     diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(stmt, 1, namespace_id);
+    sf_sql_bind_u64(stmt, 2, collection_id);
+    err = sf_sql_step(stmt, diag, &row);
+    if (err == SF_OK && row &&
+        (sf_sql_col_u64(stmt, 1) == catalog->owner_epoch || SF_MUTANT(ccs_adopted_by_elder)))
+        *out_version = sf_sql_col_u64(stmt, 0);
+    sf_sql_finish(stmt);
+    return err;
+}
 
 enum sf_err sf_catalog_lineage_read(struct sf_catalog *catalog, uint64_t namespace_id,
                                     uint64_t collection_id, struct sf_arena *arena,
@@ -37,36 +64,54 @@ enum sf_err sf_catalog_lineage_read(struct sf_catalog *catalog, uint64_t namespa
             err = sf_catalog_sql_generation(conn, namespace_id, collection_id,
                                             SF_CATALOG_GENERATION_READY, 0, NULL, arena, diag,
                                             &out->ready);
+        if (err == SF_OK)
+            err = read_adopted(catalog, conn, namespace_id, collection_id, diag, &out->adopted);
     }
     sf_sql_rollback(conn);
     sf_sql_release(conn);
     return err;
 }
 
-/* One transaction: the block's state, and the statistics of the serving lineage. Repeated until it
- * stands or the office ends. */
-static enum sf_err show(struct sf_catalog *catalog, const SF_PB(SchemaGenerationBody) * body,
-                        const SF_PB(SchemaConvergence) * convergence,
-                        const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot,
-                        struct sf_diag *diag)
+/* What one transaction shows of a collection. */
+struct shown {
+    const SF_PB(SchemaGenerationBody) * body;                  /* of the active generation */
+    const SF_PB(SchemaConvergence) * convergence;              /* its block, NULL = unchanged */
+    const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot; /* served, NULL = unchanged */
+    uint64_t adopted; /* as of sf_catalog_project_adopted */
+};
+
+static enum sf_err show_rows(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                             const struct shown *shown, struct sf_diag *diag)
 {
-    uint64_t namespace_id = body->collection->namespace_id;
-    uint64_t collection_id = body->collection->collection_id;
+    uint64_t namespace_id = shown->body->collection->namespace_id;
+    uint64_t collection_id = shown->body->collection->collection_id;
+    enum sf_err err = SF_OK;
+    if (!SF_MUTANT(ccs_no_sql_fence))
+        err = sf_catalog_sql_look(catalog, conn, diag);
+    if (err == SF_OK && shown->convergence != NULL)
+        err = sf_catalog_project_convergence(conn, namespace_id, collection_id,
+                                             shown->body->schema_version, shown->convergence, diag);
+    if (err == SF_OK && shown->snapshot != NULL)
+        err = sf_catalog_project_statistics(conn, shown->snapshot, diag);
+    if (err == SF_OK && shown->convergence != NULL)
+        err = sf_catalog_projectors_note(catalog, conn, namespace_id, collection_id,
+                                         SF_CATALOG_NOTE_CONTENT, diag);
+    if (err == SF_OK)
+        err = sf_catalog_project_adopted(catalog, conn, namespace_id, collection_id, shown->adopted,
+                                         diag);
+    return err;
+}
+
+/* One transaction; repeated until it stands or the office ends. */
+static enum sf_err show(struct sf_catalog *catalog, const struct shown *shown, struct sf_diag *diag)
+{
     enum sf_err err = SF_ERR_UNAVAILABLE;
     for (unsigned tries = 1;; tries++) {
         struct sf_sql_conn *conn =
             sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_WRITE);
         err = sf_sql_begin(conn, diag);
-        if (err == SF_OK && !SF_MUTANT(ccs_no_sql_fence))
-            err = sf_catalog_sql_look(catalog, conn, diag);
         if (err == SF_OK)
-            err = sf_catalog_project_convergence(conn, namespace_id, collection_id,
-                                                 body->schema_version, convergence, diag);
-        if (err == SF_OK && snapshot != NULL)
-            err = sf_catalog_project_statistics(conn, snapshot, diag);
-        if (err == SF_OK)
-            err = sf_catalog_projectors_note(catalog, conn, namespace_id, collection_id,
-                                             SF_CATALOG_NOTE_CONTENT, diag);
+            err = show_rows(catalog, conn, shown, diag);
         if (err == SF_OK)
             err = sf_sql_commit(conn, diag);
         else
@@ -76,8 +121,10 @@ static enum sf_err show(struct sf_catalog *catalog, const SF_PB(SchemaGeneration
             break;
         sf_catalog_pause(catalog, catalog->deps.sched, tries);
     }
-    sf_catalog_state_forget(catalog, namespace_id, collection_id);
-    sf_catalog_projectors_changed(catalog);
+    sf_catalog_state_forget(catalog, shown->body->collection->namespace_id,
+                            shown->body->collection->collection_id);
+    if (shown->convergence != NULL)
+        sf_catalog_projectors_changed(catalog);
     return err;
 }
 
@@ -222,9 +269,9 @@ static enum sf_err read_fallback(struct sf_catalog *catalog,
     return err;
 }
 
-/* Brings head and projection to what the block says. */
+/* Brings head and projection to what the block says. `adopted`: the head stood adopted before. */
 static enum sf_err follow(struct sf_catalog *catalog, const SF_PB(SchemaGenerationObject) * object,
-                          struct sf_arena *arena, struct sf_diag *diag)
+                          bool adopted, struct sf_arena *arena, struct sf_diag *diag)
 {
     SF_PB(OptimizerStatisticsSnapshotObject) *snapshot = NULL;
     SF_PB(SchemaGenerationRow) *fallback = NULL;
@@ -234,9 +281,31 @@ static enum sf_err follow(struct sf_catalog *catalog, const SF_PB(SchemaGenerati
                                arena, diag, &snapshot);
     if (err == SF_OK && snapshot != NULL)
         err = sf_catalog_statistics_point(catalog, catalog->deps.sched, snapshot, arena, diag);
+    struct shown shown = {.body = object->body,
+                          .convergence = object->convergence,
+                          .snapshot = snapshot,
+                          .adopted = adopted ? object->body->schema_version : 0};
+    return err == SF_OK ? show(catalog, &shown, diag) : err;
+}
+
+/* Notes what was adopted. A note that cannot be written costs the next look a read: it is no reason
+ * to refuse this one. */
+static enum sf_err note_adopted(struct sf_catalog *catalog,
+                                const SF_PB(SchemaGenerationBody) * body)
+{
+    struct shown shown = {.body = body, .adopted = body->schema_version};
+    struct sf_diag diag;
+    sf_diag_init(&diag);
+    struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_WRITE);
+    enum sf_err err = sf_sql_begin(conn, &diag);
     if (err == SF_OK)
-        err = show(catalog, object->body, object->convergence, snapshot, diag);
-    return err;
+        err = show_rows(catalog, conn, &shown, &diag);
+    if (err == SF_OK)
+        err = sf_sql_commit(conn, &diag);
+    else
+        sf_sql_rollback(conn);
+    sf_sql_release(conn);
+    return err == SF_ERR_DEPOSED ? err : SF_OK;
 }
 
 enum sf_err sf_catalog_adopt(struct sf_catalog *catalog, uint64_t namespace_id,
@@ -248,7 +317,7 @@ enum sf_err sf_catalog_adopt(struct sf_catalog *catalog, uint64_t namespace_id,
     if (err != SF_OK || lineage.active == NULL)
         return err;
     const SF_PB(SchemaGenerationBody) *body = lineage.active->body;
-    if (sf_catalog_adopted(catalog, namespace_id, collection_id) == body->schema_version)
+    if (lineage.adopted == body->schema_version)
         return SF_OK;
     struct change change = {.state = NULL};
     SF_PB(SchemaGenerationObject) *object = NULL;
@@ -256,11 +325,13 @@ enum sf_err sf_catalog_adopt(struct sf_catalog *catalog, uint64_t namespace_id,
     if (err == SF_OK && object->convergence != NULL &&
         (branch_of(object->convergence) != branch_of(lineage.active->convergence) ||
          strcmp(reason_of(object->convergence), reason_of(lineage.active->convergence)) != 0))
-        err = follow(catalog, object, arena, diag);
+        err = follow(catalog, object, false, arena, diag);
     if (err == SF_OK)
         err = sf_catalog_statistics_adopt(catalog, body->collection, arena, diag);
     if (err == SF_OK)
-        sf_catalog_adopt_mark(catalog, namespace_id, collection_id, body->schema_version);
+        err = note_adopted(catalog, body);
+    if (err == SF_ERR_DEPOSED && diag->err == SF_OK)
+        sf_diag_set(diag, err, "a newer owner has the projection");
     return err;
 }
 
@@ -329,10 +400,12 @@ static enum sf_err run_signal(struct sf_catalog *catalog,
     if (err == SF_OK)
         err = swap_block(catalog, lineage.active->body, &change, arena, diag, &object);
     if (err == SF_OK)
-        err = follow(catalog, object, arena, diag);
+        err = follow(catalog, object, true, arena, diag);
     if (err != SF_OK) { /* the block may be ahead of the rows: the next look reads it again */
-        sf_catalog_adopt_mark(catalog, namespace_id, collection_id, 0);
-        sf_catalog_state_forget(catalog, namespace_id, collection_id);
+        struct shown anew = {.body = lineage.active->body};
+        struct sf_diag ignored; /* the caller hears why the change failed */
+        sf_diag_init(&ignored);
+        (void)show(catalog, &anew, &ignored);
     }
     *out_state = change.state;
     *out_changed = err == SF_OK;

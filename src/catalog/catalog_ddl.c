@@ -4,8 +4,9 @@
  * stand catalog_lane_shards (owner epoch and watermark of each lane shard; without its rows the
  * projection counts as lost), collection_tombstones (the tombstone object, so that checkpoints
  * carry it), namespace_quota_leases.request_fingerprint (OP-49), ACTIVE as a target lifecycle state
- * (OP-30), the indexes that bounded sweeps need, and what the projectors keep: work that is due,
- * reported backlogs and observations, claims of transitions, snapshots that wait for their removal.
+ * (OP-30), the indexes that bounded sweeps need, and what the projectors keep (work that is due,
+ * reported backlogs and observations, claims of transitions, snapshots that wait for their
+ * removal), and catalog_adoptions (under which owner epoch a collection's objects were adopted).
  * A released step never changes; the next one is added here, with all three texts, and must not
  * rewrite a table of a released one.
  */
@@ -15,9 +16,9 @@
 
 #define PROJECTION_READERS 4u /* snapshots of commands and misses at once, unless asked for */
 
-static const char *const names[SF_CATALOG_DDL_STEPS] = {"catalog", "replay_and_statistics",
-                                                        "lifecycle_quota_and_tombstones",
-                                                        "projectors", "manifest_heads"};
+static const char *const names[SF_CATALOG_DDL_STEPS] = {
+    "catalog",    "replay_and_statistics", "lifecycle_quota_and_tombstones",
+    "projectors", "manifest_heads",        "adoptions"};
 
 struct sf_sql_options sf_catalog_projection_where(const struct sf_config_projection *projection,
                                                   const char *path)

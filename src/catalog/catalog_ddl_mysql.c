@@ -247,4 +247,10 @@ const char *const sf_catalog_ddl_mysql[SF_CATALOG_DDL_STEPS] = {
     "lifecycle_state = 'ACTIVE';",
     /* 5: manifest heads */
     ("CREATE INDEX ix_collections_head ON collections (manifest_head_reconciler_status,"
-     " namespace_id, collection_id);")};
+     " namespace_id, collection_id);"),
+    /* 6: adoptions */
+    ("CREATE TABLE catalog_adoptions (namespace_id BIGINT UNSIGNED NOT NULL,"
+     " collection_id BIGINT UNSIGNED NOT NULL, schema_version BIGINT UNSIGNED NOT NULL,"
+     " owner_epoch BIGINT UNSIGNED NOT NULL, PRIMARY KEY (namespace_id, collection_id) "
+     "/*T![clustered_index] CLUSTERED */) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE "
+     "@COLLATION@;")};

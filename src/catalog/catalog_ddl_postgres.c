@@ -254,4 +254,8 @@ const char *const sf_catalog_ddl_postgres[SF_CATALOG_DDL_STEPS] = {
     "lifecycle_state = 'ACTIVE';",
     /* 5: manifest heads */
     ("CREATE INDEX ix_collections_head ON collections (manifest_head_reconciler_status,"
-     " namespace_id, collection_id);")};
+     " namespace_id, collection_id);"),
+    /* 6: adoptions */
+    ("CREATE TABLE catalog_adoptions (namespace_id sf_u64 NOT NULL,"
+     " collection_id sf_u64 NOT NULL, schema_version sf_u64 NOT NULL,"
+     " owner_epoch sf_u64 NOT NULL, PRIMARY KEY (namespace_id, collection_id));")};

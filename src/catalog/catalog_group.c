@@ -478,13 +478,22 @@ static void finish_all(struct group *group)
 
 /* ---- materialize -------------------------------------------------------------------------- */
 
-/* Shows one committed command; the binding revision after it goes to the cache later. */
+/* Shows one committed command; a schema generation of this owner's making needs no adoption. The
+ * binding revision after it goes to the cache later. */
 static enum sf_err show(struct group *group, struct sf_sql_conn *conn, struct member *member,
                         struct sf_diag *diag, bool *out_dropped)
 {
     const struct sf_catalog_plan *plan = &member->command->plan;
-    return sf_catalog_project(group->catalog, conn, &plan->outcome, plan->object, true,
-                              member->command->scratch, diag, out_dropped);
+    const SF_PB(CommandOutcomeObject) *outcome = &plan->outcome;
+    enum sf_err err = sf_catalog_project(group->catalog, conn, outcome, plan->object, true,
+                                         member->command->scratch, diag, out_dropped);
+    if (err == SF_OK && !*out_dropped &&
+        outcome->command_kind == SF_PBE(COMMAND_KIND, PUT_COLLECTION_SCHEMA) &&
+        outcome->replay_classification == SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL))
+        err = sf_catalog_project_adopted(group->catalog, conn, outcome->scope->namespace_id,
+                                         outcome->scope->collection_id, outcome->schema_version,
+                                         diag);
+    return err;
 }
 
 /* One transaction over members [from, to); raises the watermark to `watermark` unless 0. */
@@ -521,11 +530,6 @@ static void refresh_cache(struct group *group, const struct member *member)
 {
     struct sf_catalog *catalog = group->catalog;
     const SF_PB(CommandOutcomeObject) *outcome = &member->command->plan.outcome;
-    const SF_PB(CommandScope) *scope = outcome->scope;
-    if (outcome->command_kind == SF_PBE(COMMAND_KIND, PUT_COLLECTION_SCHEMA) &&
-        outcome->replay_classification == SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL))
-        sf_catalog_adopt_mark(catalog, scope->namespace_id, scope->collection_id,
-                              outcome->schema_version);
     if (outcome->command_kind == SF_PBE(COMMAND_KIND, HEAD_ADVANCE)) {
         sf_catalog_head_advanced(catalog, outcome);
         sf_catalog_projectors_changed(catalog);

@@ -355,12 +355,6 @@ void sf_catalog_state_committed(struct sf_catalog *catalog,
 enum sf_err sf_catalog_forget_job(struct sf_catalog *catalog, struct sf_sched *sched,
                                   struct sf_diag *diag, uint64_t *out_done);
 
-/* Active generation adopted under this owner's epoch, 0 = none; set after it stands. */
-uint64_t sf_catalog_adopted(struct sf_catalog *catalog, uint64_t namespace_id,
-                            uint64_t collection_id);
-void sf_catalog_adopt_mark(struct sf_catalog *catalog, uint64_t namespace_id,
-                           uint64_t collection_id, uint64_t version);
-
 /* Ends `call` with `diag`, internal codes translated to the contract's. Counts nothing. */
 void sf_catalog_refuse(struct sf_call *call, struct sf_diag *diag);
 
@@ -705,6 +699,12 @@ enum sf_err sf_catalog_project_convergence(struct sf_sql_conn *conn, uint64_t na
 enum sf_err sf_catalog_project_statistics(struct sf_sql_conn *conn,
                                           const SF_PB(OptimizerStatisticsSnapshotObject) * snapshot,
                                           struct sf_diag *diag);
+
+/* Notes that generation `version` of a collection and its statistics head stand adopted under this
+ * owner's epoch, or (0) that they are to be adopted anew. A newer owner's note stays. */
+enum sf_err sf_catalog_project_adopted(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                                       uint64_t namespace_id, uint64_t collection_id,
+                                       uint64_t version, struct sf_diag *diag);
 
 /* Anti-ABA rows. namespace_id 0 = a namespace name. */
 enum sf_err sf_catalog_project_name_epoch(struct sf_sql_conn *conn, uint64_t namespace_id,

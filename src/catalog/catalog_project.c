@@ -165,16 +165,17 @@ enum sf_err sf_catalog_project_claim(struct sf_catalog *catalog, struct sf_sql_c
         return err;
     if (!foreign && (claim > catalog->owner_epoch || (count != 0 && high > catalog->owner_epoch)))
         return sf_diag_set(diag, SF_ERR_DEPOSED, "a newer owner has the projection");
-    err = sf_sql_exec(conn,
-                      "DELETE FROM catalog_lane_shards; DELETE FROM namespaces;"
-                      "DELETE FROM collections; DELETE FROM namespace_name_epochs;"
-                      "DELETE FROM collection_name_epochs; DELETE FROM schema_generations;"
-                      "DELETE FROM catalog_replay_index; DELETE FROM collection_statistics_heads;"
-                      "DELETE FROM collection_statistics_snapshots;"
-                      "DELETE FROM collection_tombstones; DELETE FROM collection_lifecycle_windows;"
-                      "DELETE FROM namespace_quota_state; DELETE FROM "
-                      "namespace_quota_leases;" SF_CATALOG_PROJECTOR_DELETES,
-                      diag);
+    err = sf_sql_exec(
+        conn,
+        "DELETE FROM catalog_lane_shards; DELETE FROM namespaces;"
+        "DELETE FROM collections; DELETE FROM namespace_name_epochs;"
+        "DELETE FROM collection_name_epochs; DELETE FROM schema_generations;"
+        "DELETE FROM catalog_replay_index; DELETE FROM collection_statistics_heads;"
+        "DELETE FROM collection_statistics_snapshots;"
+        "DELETE FROM collection_tombstones; DELETE FROM collection_lifecycle_windows;"
+        "DELETE FROM namespace_quota_state; DELETE FROM "
+        "namespace_quota_leases; DELETE FROM catalog_adoptions;" SF_CATALOG_PROJECTOR_DELETES,
+        diag);
     struct sf_sql_stmt *stmt;
     if (err == SF_OK)
         err = sf_sql_prepare_upsert(conn, &shard_row, diag, &stmt);
@@ -615,6 +616,39 @@ enum sf_err sf_catalog_project_convergence(struct sf_sql_conn *conn, uint64_t na
     bind_sync(stmt, 4, convergence->state);
     sf_sql_bind_i64(stmt, 7, convergence->updated_at_unix_ms);
     return sf_sql_run(stmt, diag, NULL);
+}
+
+static const struct sf_sql_upsert adoption_row = {
+    .table = "catalog_adoptions",
+    .columns = "namespace_id, collection_id, schema_version, owner_epoch",
+    .key = "namespace_id, collection_id",
+};
+
+enum sf_err sf_catalog_project_adopted(struct sf_catalog *catalog, struct sf_sql_conn *conn,
+                                       uint64_t namespace_id, uint64_t collection_id,
+                                       uint64_t version, struct sf_diag *diag)
+{
+    enum sf_err err = SF_OK;
+    uint64_t changes = 0;
+    for (int there = 0; there < 2 && changes == 0 && err == SF_OK; there++) {
+        struct sf_sql_stmt *stmt;
+        if (there == 0)
+            err = sf_sql_prepare_upsert(conn, &adoption_row, diag, &stmt);
+        else
+            err = sf_sql_prepare(conn,
+                                 "UPDATE catalog_adoptions SET schema_version = ?3,"
+                                 " owner_epoch = ?4 WHERE namespace_id = ?1"
+                                 " AND collection_id = ?2 AND owner_epoch <= ?4",
+                                 diag, &stmt);
+        if (err != SF_OK)
+            break;
+        sf_sql_bind_u64(stmt, 1, namespace_id);
+        sf_sql_bind_u64(stmt, 2, collection_id);
+        sf_sql_bind_u64(stmt, 3, version);
+        sf_sql_bind_u64(stmt, 4, catalog->owner_epoch);
+        err = sf_sql_run(stmt, diag, &changes);
+    }
+    return err;
 }
 
 static const struct sf_sql_upsert statistics_snapshot_row = {

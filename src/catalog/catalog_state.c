@@ -1,9 +1,9 @@
 /*
  * Model: requests are counted in and out; a deposed or draining catalog lets none in. Memory of the
- * catalog holds nothing that decides a mutation: facts that reads answer from, which generations
- * were adopted under this owner's epoch, and records of repeats, all in one bounded cache
- * (catalog_cache.h). A commit forgets what it changed after its transaction and before its answer;
- * of a binding first the name, then the revision, so that no old mapping is read under a new one.
+ * catalog holds nothing that decides a mutation: facts that reads answer from and records of
+ * repeats, all in one bounded cache (catalog_cache.h). A commit forgets what it changed after its
+ * transaction and before its answer; of a binding first the name, then the revision, so that no old
+ * mapping is read under a new one.
  */
 #include "catalog/catalog_cache.h"
 #include "catalog/catalog_priv.h"
@@ -228,32 +228,6 @@ enum sf_err sf_catalog_forget_job(struct sf_catalog *catalog, struct sf_sched *s
     sf_catalog_flush(catalog);
     *out_done = stats.entries;
     return SF_OK;
-}
-
-static struct sf_catalog_cache_key adopted_key(uint64_t namespace_id, uint64_t collection_id)
-{
-    return (struct sf_catalog_cache_key){.fact = SF_CATALOG_FACT_ADOPTED,
-                                         .namespace_id = namespace_id,
-                                         .collection_id = collection_id};
-}
-
-uint64_t sf_catalog_adopted(struct sf_catalog *catalog, uint64_t namespace_id,
-                            uint64_t collection_id)
-{
-    struct sf_catalog_cache_key key = adopted_key(namespace_id, collection_id);
-    struct sf_catalog_value *value = sf_catalog_cache_get(catalog->cache, &key);
-    uint64_t version = value == NULL ? 0 : value->number;
-    sf_catalog_value_drop(value);
-    return version;
-}
-
-void sf_catalog_adopt_mark(struct sf_catalog *catalog, uint64_t namespace_id,
-                           uint64_t collection_id, uint64_t version)
-{
-    struct sf_catalog_cache_key key = adopted_key(namespace_id, collection_id);
-    struct sf_catalog_value *value = sf_catalog_value_new(version, 0);
-    sf_catalog_cache_put(catalog->cache, &key, value);
-    sf_catalog_value_drop(value);
 }
 
 void sf_catalog_refuse(struct sf_call *call, struct sf_diag *diag)

@@ -19,6 +19,7 @@ struct sf_catalog_lineage {
     SF_PB(CollectionRow) * collection;
     SF_PB(SchemaGenerationRow) * active;
     SF_PB(SchemaGenerationRow) * ready; /* the READY generation of the highest version (OP-38) */
+    uint64_t adopted; /* version of the generation adopted under this owner's epoch, 0 = none */
 };
 
 /* Reads it from one snapshot behind the look at the owner epoch (catalog_converge.c). */

@@ -448,7 +448,8 @@ def test_constraints():
                       "collection_name_epochs", "schema_generations", "catalog_replay_index", "collection_statistics_heads",
                       "collection_statistics_snapshots", "collection_tombstones", "collection_lifecycle_windows",
                       "namespace_quota_state", "namespace_quota_leases", "catalog_projector_work", "collection_index_backlogs",
-                      "collection_observations", "lifecycle_transition_claims", "retired_statistics_snapshots"}
+                      "collection_observations", "lifecycle_transition_claims", "retired_statistics_snapshots",
+                      "catalog_adoptions"}
     everything = [one for (table,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
                   for one in columns(table)[0]]
     assert not [one for one in everything if "complete" in one]

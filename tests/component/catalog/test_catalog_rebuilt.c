@@ -205,7 +205,7 @@ static const char *reads(struct world *w, const struct made *m)
 
 /* ---- the store under the wire ------------------------------------------------------------- */
 
-/* Stands above the wire: refuses all reads, or holds requests of a key part up. */
+/* Stands above the wire: refuses all reads, or those of a key part, or holds requests of one up. */
 struct above {
     struct sf_store_vtable vtable;
     const struct sf_store_vtable *below;
@@ -214,15 +214,21 @@ struct above {
     const char *part;     /* held; NULL = nothing */
     bool held, go;        /* under mu */
     _Atomic bool refuse;  /* reads and lists */
+    const char *refused;  /* part of the keys whose reads are refused; NULL = of all */
     _Atomic unsigned met; /* of those */
 };
 
 static struct above above = {.mu = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
+static bool has(struct sf_view key, const char *part)
+{
+    return memmem(key.ptr, key.len, part, strlen(part)) != NULL;
+}
+
 static void hold(struct sf_view key)
 {
     pthread_mutex_lock(&above.mu);
-    if (above.part != NULL && memmem(key.ptr, key.len, above.part, strlen(above.part)) != NULL) {
+    if (above.part != NULL && has(key, above.part)) {
         above.held = true;
         pthread_cond_broadcast(&above.changed);
         while (!above.go)
@@ -233,7 +239,7 @@ static void hold(struct sf_view key)
 
 static void get_above(struct sf_store *store, struct sf_get *get)
 {
-    if (atomic_load(&above.refuse)) {
+    if (atomic_load(&above.refuse) && (above.refused == NULL || has(get->key, above.refused))) {
         atomic_fetch_add(&above.met, 1);
         get->err = SF_ERR_UNAVAILABLE;
         get->done(get);
@@ -270,7 +276,7 @@ static void above_begin(struct world *w)
     above.vtable.get = get_above;
     above.vtable.list = list_above;
     above.vtable.submit = submit_above;
-    above.part = NULL;
+    above.part = above.refused = NULL;
     above.held = above.go = false;
     atomic_store(&above.refuse, false);
     atomic_store(&above.met, 0);
@@ -297,11 +303,78 @@ static void test_reads_without_the_store(void **state)
         const char *warm = reads(w, &m);
         above_begin(w);
         atomic_store(&above.refuse, true);
-        for (int again = 0; again < 3; again++)
+        for (int again = 0; again < 4; again++) {
+            if (again >= 2)
+                sf_catalog_flush(w->catalog); /* as eviction does, of everything */
             assert_string_equal(reads(w, &m), warm);
+        }
         assert_int_equal(atomic_load(&above.met), 0);
         above_end(w);
     }
+}
+
+static const SF_PB(GetSchemaSyncStatusResponse) * sync_of(struct world *w, const struct made *m)
+{
+    SF_PB(GetSchemaSyncStatusRequest) request;
+    searchfabric__v1__get_schema_sync_status_request__init(&request);
+    request.meta = world_meta(w, "", SF_PBE(CLIENT_KIND, CONTROL_ADMIN));
+    request.collection = world_ref(w, m->ns, m->books);
+    return world_call(w, "GetSchemaSyncStatus", &request);
+}
+
+/* What was adopted under another owner epoch is read from the store again, once. */
+static void test_adopted_once_per_owner(void **state)
+{
+    struct world *w = *state;
+    SF_PROVES("CCS-5.1-01");
+    struct made m = make(w);
+    for (int lost = 0; lost < 2; lost++) {
+        if (lost)
+            world_rebuild(w);
+        else
+            world_restart(w);
+        above_begin(w);
+        atomic_store(&above.refuse, true);
+        assert_null(sync_of(w, &m));
+        assert_int_equal(w->diag.err, SF_BACKEND_UNAVAILABLE);
+        assert_true(atomic_load(&above.met) > 0);
+        atomic_store(&above.refuse, false);
+        assert_non_null(sync_of(w, &m));
+        sf_catalog_flush(w->catalog);
+        atomic_store(&above.refuse, true);
+        atomic_store(&above.met, 0);
+        assert_non_null(sync_of(w, &m));
+        assert_int_equal(atomic_load(&above.met), 0);
+        above_end(w);
+    }
+}
+
+/* A change that reached the block and not the rows is found by the next look. */
+static void test_half_a_change_is_adopted_again(void **state)
+{
+    struct world *w = *state;
+    uint64_t ns = world_namespace(w, "n1", "alpha");
+    struct made m = {.ns = ns, .books = world_collection(w, "c1", ns, "books")};
+    SF_PB(ReportSchemaConvergenceSignalRequest) signal;
+    world_schema(w, "s1", ns, m.books, 1, "tok-1");
+    searchfabric__v1__report_schema_convergence_signal_request__init(&signal);
+    signal.collection = world_ref(w, ns, m.books);
+    signal.schema_version = 1;
+    signal.schema_generation_token = world_text(w, "tok-1");
+    signal.signal = SF_PBE(SCHEMA_CONVERGENCE_SIGNAL, SERVING_GENERATION_READY);
+    assert_int_equal(sync_of(w, &m)->state->state_case,
+                     SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_APPLYING);
+    above_begin(w);
+    above.refused = "optimizer_statistics_head";
+    atomic_store(&above.refuse, true);
+    assert_null(world_call(w, "ReportSchemaConvergenceSignal", &signal));
+    assert_true(atomic_load(&above.met) > 0);
+    assert_string_equal(world_rows(w, "SELECT sync_state FROM schema_generations", 1),
+                        "APPLYING\n");
+    atomic_store(&above.refuse, false);
+    assert_int_equal(sync_of(w, &m)->state->state_case,
+                     SEARCHFABRIC__V1__SCHEMA_SYNC_STATE__STATE_READY);
+    above_end(w);
 }
 
 /* ---- rebuilt whole ------------------------------------------------------------------------ */
@@ -563,6 +636,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_reads_without_the_store, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_adopted_once_per_owner, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_half_a_change_is_adopted_again, world_setup,
+                                        world_teardown),
         cmocka_unit_test_setup_teardown(test_every_table, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_policies_of_rows, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_replay_waits_for_pointers, world_setup_shared,
