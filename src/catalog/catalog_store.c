@@ -11,11 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <zstd.h>
-
 #include "base/pbjson.h"
-
-#define ZSTD_LEVEL 3
+#include "object/compress.h"
 
 /* Appends "H(text)/": first two hex digits of SHA-256 of the component's own text. */
 static void append_hash(struct sf_buf *out, struct sf_view text)
@@ -169,31 +166,6 @@ const char *sf_catalog_kind_name(SF_PB(CommandKind) kind)
     return value == NULL ? "UNKNOWN" : value->name + strlen("COMMAND_KIND_");
 }
 
-static void compress_body(const struct sf_buf *plain, struct sf_buf *out)
-{
-    size_t bound = ZSTD_compressBound(plain->len);
-    sf_buf_reserve(out, bound);
-    size_t written =
-        ZSTD_compress(out->data + out->len, bound, plain->data, plain->len, ZSTD_LEVEL);
-    SF_ASSERT(!ZSTD_isError(written));
-    out->len += written;
-}
-
-static enum sf_err expand_body(struct sf_view body, struct sf_buf *out, struct sf_diag *diag)
-{
-    unsigned long long size = ZSTD_getFrameContentSize(body.ptr, body.len);
-    if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN ||
-        size > SF_LIMIT_OBJECT_BYTES)
-        return sf_diag_set(diag, SF_ERR_CORRUPT, "not a zstd frame of a stated size");
-    sf_buf_reserve(out, (size_t)size + 1);
-    size_t got = ZSTD_decompress(out->data, (size_t)size, body.ptr, body.len);
-    if (ZSTD_isError(got) || got != size)
-        return sf_diag_set(diag, SF_ERR_CORRUPT, "zstd: %s",
-                           ZSTD_isError(got) ? ZSTD_getErrorName(got) : "short frame");
-    out->len = got;
-    return SF_OK;
-}
-
 void sf_catalog_put_encode(struct sf_catalog_put *put, const ProtobufCMessage *message,
                            bool compressed, char *out_sha256_hex)
 {
@@ -207,7 +179,7 @@ void sf_catalog_put_encode(struct sf_catalog_put *put, const ProtobufCMessage *m
     } else {
         struct sf_buf plain = {0};
         sf_durable_encode(message, &plain, NULL);
-        compress_body(&plain, &put->body);
+        sf_compress(sf_buf_view(&plain), &put->body);
         sf_buf_fini(&plain);
     }
     if (out_sha256_hex != NULL)
@@ -221,7 +193,7 @@ enum sf_err sf_catalog_decode(const ProtobufCMessageDescriptor *desc, bool compr
     if (!compressed)
         return sf_durable_decode(desc, body, arena, diag, out_message);
     struct sf_buf plain = {0};
-    enum sf_err err = expand_body(body, &plain, diag);
+    enum sf_err err = sf_expand(body, &plain, diag);
     if (err == SF_OK)
         err = sf_durable_decode(desc, sf_buf_view(&plain), arena, diag, out_message);
     sf_buf_fini(&plain);

@@ -2,7 +2,8 @@
 #include "cli/cli_priv.h"
 
 #include <inttypes.h>
-#include <zstd.h>
+
+#include "object/compress.h"
 
 #define LIST_ARENA_BYTES ((size_t)16 << 20) /* one page of a list */
 
@@ -63,23 +64,6 @@ static int list(struct sf_cli *cli, struct sf_store *store, const char *prefix)
     return err == SF_OK ? SF_CLI_OK : fail(cli, "object ls", prefix, err);
 }
 
-/* Unpacks a zstd body. Error: SF_ERR_CORRUPT, SF_ERR_LIMIT. */
-static enum sf_err unpack(struct sf_view packed, struct sf_buf *out)
-{
-    unsigned long long size = ZSTD_getFrameContentSize(packed.ptr, packed.len);
-
-    if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN)
-        return SF_ERR_CORRUPT;
-    out->max_bytes = SF_LIMIT_OBJECT_BYTES;
-    if (!sf_buf_reserve(out, (size_t)size + 1))
-        return SF_ERR_LIMIT;
-    size_t got = ZSTD_decompress(out->data, (size_t)size, packed.ptr, packed.len);
-    if (ZSTD_isError(got) != 0)
-        return SF_ERR_CORRUPT;
-    out->len = got;
-    return SF_OK;
-}
-
 static void print_object(const struct sf_cli *cli, const struct object_args *args,
                          struct sf_view body)
 {
@@ -108,7 +92,7 @@ static int cat(struct sf_cli *cli, struct sf_store *store, const struct object_a
     enum sf_err err = sf_store_get_wait(store, NULL, sf_view_str(key), &stored, NULL);
 
     if (err == SF_OK && packed)
-        err = unpack(sf_buf_view(&stored), &unpacked);
+        err = sf_expand(sf_buf_view(&stored), &unpacked, NULL);
     if (err == SF_OK)
         print_object(cli, args, sf_buf_view(packed ? &unpacked : &stored));
     sf_buf_fini(&stored);
