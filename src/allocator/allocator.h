@@ -15,6 +15,7 @@
 #include "object/durable.h"
 #include "object/store.h"
 #include "rpc/channel.h"
+#include "sql/sql.h"
 
 #define SF_ALLOCATOR_SERVICE_NAME "searchfabric.v1.IdAllocatorService"
 #define SF_ALLOCATOR_METHOD       "/" SF_ALLOCATOR_SERVICE_NAME "/AllocateIds"
@@ -39,6 +40,15 @@ struct sf_allocator_limits {
     int64_t catalog_timeout_ms;  /* one admission read */
 };
 
+/* What is written beside the authoritative objects; nothing by default, and nothing that answers
+ * depends on it (allocator note 6.4, 7.1, 8). Needs deps.sched. */
+struct sf_allocator_artifacts {
+    bool failure_audit;                        /* one object for each refused request */
+    bool recovery_segments;                    /* lists of the applies of this process */
+    const struct sf_sql_options *export_where; /* database of the operational export, migrations
+                                                  and readers aside; NULL = none */
+};
+
 /* What the allocator is made of; everything outlives it. */
 struct sf_allocator_deps {
     struct sf_store *store;         /* durable truth */
@@ -54,6 +64,8 @@ struct sf_allocator_deps {
     struct sf_metrics *metrics;     /* required metrics are registered here; not NULL */
     const struct sf_allocator_grants *grants; /* NULL = every authenticated identity may */
     struct sf_allocator_limits limits;
+    struct sf_sched *sched; /* workers of artifacts and retention; NULL = neither is there */
+    struct sf_allocator_artifacts artifacts; /* what to write beside the truth */
 };
 
 /* Makes an allocator; nothing is read or written before the first request. Any thread. */
@@ -106,18 +118,19 @@ SF_MUST_USE enum sf_err sf_allocator_verify_wait(struct sf_store *store, struct 
 
 /* Counters over all loops; a snapshot, exact when nothing runs. */
 struct sf_allocator_stats {
-    uint64_t lanes;           /* collections in memory */
-    uint64_t lanes_closed;    /* of these, lost to a newer owner */
-    uint64_t lanes_evicted;   /* dropped from memory, ever */
-    uint64_t ops;             /* requests not answered yet */
-    uint64_t cache_bytes;     /* remembered answers */
-    uint64_t groups;          /* state writes that stood */
-    uint64_t allocations;     /* fresh successes */
-    uint64_t ids_issued;      /* ids of `issue` items in fresh successes */
-    uint64_t ids_burned;      /* ids that a standing state write passed and no success holds: lost
-                                 races and doubtful puts (gaps skipped by explicit ids not counted) */
-    uint64_t rolled_forward;  /* pending applies finished at a load */
-    uint64_t state_conflicts; /* lost swaps of a state object */
+    uint64_t lanes;             /* collections in memory */
+    uint64_t lanes_closed;      /* of these, lost to a newer owner */
+    uint64_t lanes_evicted;     /* dropped from memory, ever */
+    uint64_t ops;               /* requests not answered yet */
+    uint64_t cache_bytes;       /* remembered answers */
+    uint64_t groups;            /* state writes that stood */
+    uint64_t allocations;       /* fresh successes */
+    uint64_t ids_issued;        /* ids of `issue` items in fresh successes */
+    uint64_t ids_burned;        /* ids that a standing state write passed and no success holds: lost
+                                   races and doubtful puts (gaps skipped by explicit ids not counted) */
+    uint64_t rolled_forward;    /* pending applies finished at a load */
+    uint64_t state_conflicts;   /* lost swaps of a state object */
+    uint64_t artifacts_dropped; /* entries of artifacts that found their queue full */
 };
 
 /* Any thread. */

@@ -9,6 +9,10 @@
  *   allocator_store.c    durable objects: build, encode, decode, compare
  *   allocator_recover.c  load of a lane: read, ownership, roll-forward
  *   allocator_verify.c   reconciliation after a restore, for the operator
+ *   allocator_artifacts.c  what is noted for the artifacts below, none of which anything reads
+ *   allocator_feed.c     their bounded queues
+ *   allocator_audit.c    failure-audit objects
+ *   allocator_segments.c recovery segments
  *
  * One shard a loop; everything in a shard is touched on its loop only, but where marked otherwise.
  */
@@ -22,7 +26,9 @@
 #include "base/map.h"
 #include "base/rng.h"
 
+struct sf_alloc_feed;
 struct sf_alloc_lane;
+struct sf_alloc_segments;
 struct sf_alloc_shard;
 
 typedef Searchfabric__V1__AllocatorReplaySuccessObject sf_replay_record;
@@ -250,10 +256,13 @@ struct sf_alloc_shard {
 
 struct sf_allocator {
     /* immutable */
-    struct sf_allocator_deps deps; /* limits resolved */
-    struct sf_service service;     /* what it serves */
-    struct sf_alloc_shard *shards; /* owned; one a loop */
-    size_t shard_count;            /* of them */
+    struct sf_allocator_deps deps;      /* limits resolved */
+    struct sf_service service;          /* what it serves */
+    struct sf_alloc_shard *shards;      /* owned; one a loop */
+    size_t shard_count;                 /* of them */
+    struct sf_alloc_feed *audit;        /* owned; NULL = off */
+    struct sf_alloc_feed *applied;      /* owned; into recovery segments; NULL = off */
+    struct sf_alloc_segments *segments; /* owned; NULL = off */
     struct sf_alloc_families {
         struct sf_metric_family *requests;       /* by client kind, result, plan shape */
         struct sf_metric_family *latency;        /* by client kind, plan shape */
@@ -262,6 +271,7 @@ struct sf_allocator {
         struct sf_metric_family *burned;         /* by client kind, reason */
         struct sf_metric_family *ccs_latency;    /* without labels */
         struct sf_metric_family *conflict_retry; /* without labels */
+        struct sf_metric_family *artifacts;      /* by artifact, result */
         struct sf_metric *replay_original;       /* series of replay */
         struct sf_metric *replay_same;           /* series of replay */
         struct sf_metric *replay_conflict;       /* series of replay */

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/allocator_artifacts.h"
 #include "allocator/allocator_priv.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -70,8 +71,10 @@ static void roll_done(struct sf_batch *batch)
             all = false;
             continue;
         }
-        if (err == SF_OK)
+        if (err == SF_OK) {
             atomic_fetch_add(&lane->shard->counters.rolled_forward, 1);
+            sf_alloc_note_rolled(lane, sf_alloc_pending_find(lane, g->rolls[i].key));
+        }
         sf_alloc_pending_del(lane, g->rolls[i].key);
     }
     sf_alloc_roll_free(g);

@@ -415,14 +415,52 @@ void sf_alloc_state_key(struct sf_collection_ref collection, struct sf_buf *out)
     char ns[SF_ALLOC_DECIMAL_BYTES];
     int len = snprintf(ns, sizeof(ns), "%" PRIu64, collection.namespace_id.v);
 
-    sf_buf_append_str(out, "id-allocator/state/");
+    sf_buf_append_str(out, SF_ALLOC_STATE_PREFIX);
     shard_append(sf_view_bytes(ns, (size_t)len), out);
     sf_buf_printf(out, "/%s/%" PRIu64 ".json", ns, collection.collection_id.v);
 }
 
 void sf_alloc_replay_key(const char *transport_lookup_key, struct sf_buf *out)
 {
-    sf_buf_append_str(out, "id-allocator/replay-success/");
+    sf_buf_append_str(out, SF_ALLOC_REPLAY_PREFIX);
     shard_append(sf_view_str(transport_lookup_key), out);
     sf_buf_printf(out, "/%s.json", transport_lookup_key);
+}
+
+void sf_alloc_audit_key(const char *allocation_attempt_id, struct sf_buf *out)
+{
+    sf_buf_append_str(out, SF_ALLOC_AUDIT_PREFIX);
+    shard_append(sf_view_str(allocation_attempt_id), out);
+    sf_buf_printf(out, "/%s.json", allocation_attempt_id);
+}
+
+#define SEGMENT_HEAD   SF_ALLOC_SEGMENT_PREFIX "segment_"
+#define SEGMENT_TAIL   ".json.zst"
+#define SEGMENT_DIGITS 20 /* so that keys sort as their numbers do */
+
+void sf_alloc_segment_key(uint64_t allocator_recovery_epoch, struct sf_buf *out)
+{
+    sf_buf_printf(out, SEGMENT_HEAD "%0*" PRIu64 SEGMENT_TAIL, SEGMENT_DIGITS,
+                  allocator_recovery_epoch);
+}
+
+bool sf_alloc_segment_parse(struct sf_view object_key, uint64_t *out_epoch)
+{
+    struct sf_buf again = {0};
+    uint64_t epoch = 0;
+    size_t head = strlen(SEGMENT_HEAD);
+
+    if (object_key.len != head + SEGMENT_DIGITS + strlen(SEGMENT_TAIL))
+        return false;
+    for (size_t i = head; i < head + SEGMENT_DIGITS; i++) {
+        uint8_t digit = (uint8_t)(object_key.ptr[i] - '0');
+        if (digit > 9 || epoch > (UINT64_MAX - digit) / 10)
+            return false;
+        epoch = 10 * epoch + digit;
+    }
+    sf_alloc_segment_key(epoch, &again);
+    bool same = memcmp(again.data, object_key.ptr, object_key.len) == 0;
+    sf_buf_fini(&again);
+    *out_epoch = epoch;
+    return same;
 }

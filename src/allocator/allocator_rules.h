@@ -124,5 +124,15 @@ void sf_alloc_fingerprint(const struct sf_alloc_request *request,
  * of the decimal namespace id, or of the lookup key's text. */
 void sf_alloc_state_key(struct sf_collection_ref collection, struct sf_buf *out);
 void sf_alloc_replay_key(const char *transport_lookup_key, struct sf_buf *out);
+void sf_alloc_audit_key(const char *allocation_attempt_id, struct sf_buf *out);
+void sf_alloc_segment_key(uint64_t allocator_recovery_epoch, struct sf_buf *out);
+
+#define SF_ALLOC_STATE_PREFIX   "id-allocator/state/"
+#define SF_ALLOC_REPLAY_PREFIX  "id-allocator/replay-success/"
+#define SF_ALLOC_AUDIT_PREFIX   "id-allocator/failure-audit/"
+#define SF_ALLOC_SEGMENT_PREFIX "id-allocator/recovery-segments/"
+
+/* The number in a segment's object key; false for any other key. */
+bool sf_alloc_segment_parse(struct sf_view object_key, uint64_t *out_epoch);
 
 #endif

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/allocator_artifacts.h"
 #include "allocator/allocator_priv.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -235,6 +236,8 @@ static void op_respond(struct sf_alloc_op *op, const struct sf_view *packed,
     result_text(op, packed != NULL, cls, result);
     op_count(op, packed != NULL, cls, result, on_loop);
     op_log(op, cls, result, on_loop);
+    if (packed == NULL && (on_loop || !atomic_load(&a->draining))) /* nothing new once drained */
+        sf_alloc_note_failure(op, class_text(cls));
     if (packed != NULL)
         sf_call_respond_bytes(call, *packed);
     else
@@ -360,6 +363,7 @@ struct sf_allocator *sf_allocator_new(const struct sf_allocator_deps *deps)
                                      .method_count = SF_ARRAY_LEN(methods),
                                      .self = a};
     families_register(a);
+    sf_alloc_artifacts_start(a);
     return a;
 }
 
@@ -381,6 +385,7 @@ void sf_allocator_destroy(struct sf_allocator *a)
 {
     if (a == NULL)
         return;
+    sf_alloc_artifacts_stop(a);
     for (size_t i = 0; i < a->shard_count; i++)
         sf_alloc_shard_fini(&a->shards[i]);
     free(a->shards);
@@ -404,4 +409,5 @@ void sf_allocator_stats(struct sf_allocator *a, struct sf_allocator_stats *out)
         out->rolled_forward += atomic_load(&c->rolled_forward);
         out->state_conflicts += atomic_load(&c->state_conflicts);
     }
+    out->artifacts_dropped = sf_alloc_artifacts_dropped(a);
 }

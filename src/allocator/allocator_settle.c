@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "allocator/allocator_artifacts.h"
 #include "allocator/allocator_priv.h"
 #include "base/limits.h"
 #include "base/mutant.h"
@@ -38,6 +39,7 @@ void sf_alloc_op_settled(struct sf_alloc_op *op, const sf_replay_record *record,
     sf_alloc_record_answer(record, &packed);
     sf_alloc_answer_put(op->shard, op->key, record->payload_fingerprint, sf_buf_view(&packed));
     if (fresh) {
+        sf_alloc_note_applied(op->shard->allocator, record, false);
         atomic_fetch_add(&op->shard->counters.allocations, 1);
         atomic_fetch_add(&op->shard->counters.ids_issued, op->request.issue_count);
         if (op->gap > 0)

@@ -45,6 +45,25 @@ struct raw_catalog {
     char *replay_retention_ms;
     struct sf_raw_policy policy;
 };
+struct raw_export {
+    char *enabled;
+    char *kind;
+    char *host;
+    char *port;
+    char *database;
+    char *user;
+    char *password_file;
+    char *tls;
+    char *tls_ca_file;
+    char *connect_timeout_ms;
+    char *statement_timeout_ms;
+};
+struct raw_allocator {
+    char *replay_retention_ms;
+    char *failure_audit;
+    char *recovery_segments;
+    struct raw_export export_to;
+};
 struct raw_es {
     char *namespace_name;
     char *auto_create;
@@ -87,6 +106,7 @@ struct raw {
     struct raw_exec exec;
     struct raw_store store;
     struct raw_catalog catalog;
+    struct raw_allocator allocator;
     struct raw_es es;
     struct raw_commit commit;
     struct raw_log log;
@@ -120,6 +140,26 @@ static const cyaml_schema_field_t catalog_fields[] = {
                          SF_LIMIT_QUOTA_POLICIES),
     CYAML_FIELD_SEQUENCE("callers", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_catalog,
                          policy.callers, &sf_raw_caller_schema, 0, SF_LIMIT_QUOTA_CALLERS),
+    CYAML_FIELD_END};
+static const cyaml_schema_field_t export_fields[] = {
+    SF_YAML_TEXT("enabled", struct raw_export, enabled),
+    SF_YAML_TEXT("kind", struct raw_export, kind),
+    SF_YAML_TEXT("host", struct raw_export, host),
+    SF_YAML_TEXT("port", struct raw_export, port),
+    SF_YAML_TEXT("database", struct raw_export, database),
+    SF_YAML_TEXT("user", struct raw_export, user),
+    SF_YAML_TEXT("password_file", struct raw_export, password_file),
+    SF_YAML_TEXT("tls", struct raw_export, tls),
+    SF_YAML_TEXT("tls_ca_file", struct raw_export, tls_ca_file),
+    SF_YAML_TEXT("connect_timeout_ms", struct raw_export, connect_timeout_ms),
+    SF_YAML_TEXT("statement_timeout_ms", struct raw_export, statement_timeout_ms),
+    CYAML_FIELD_END};
+static const cyaml_schema_field_t allocator_fields[] = {
+    SF_YAML_TEXT("replay_retention_ms", struct raw_allocator, replay_retention_ms),
+    SF_YAML_TEXT("failure_audit", struct raw_allocator, failure_audit),
+    SF_YAML_TEXT("recovery_segments", struct raw_allocator, recovery_segments),
+    CYAML_FIELD_MAPPING("export", CYAML_FLAG_OPTIONAL, struct raw_allocator, export_to,
+                        export_fields),
     CYAML_FIELD_END};
 static const cyaml_schema_field_t es_fields[] = {
     SF_YAML_TEXT("namespace", struct raw_es, namespace_name),
@@ -165,6 +205,7 @@ static const cyaml_schema_field_t raw_fields[] = {
     SECTION("exec", exec, exec_fields),
     SECTION("store", store, store_fields),
     SECTION("catalog", catalog, catalog_fields),
+    SECTION("allocator", allocator, allocator_fields),
     SECTION("es", es, es_fields),
     SECTION("commit", commit, commit_fields),
     SECTION("log", log, log_fields),
@@ -230,6 +271,34 @@ static const struct key keys[] = {
      CFG(policy.lease_retention_ms), 60000, DAY_MS, "900000"},
     {"catalog.quota.pressure_ms", RAW(catalog.policy.quota.pressure_ms), KIND_U32,
      CFG(policy.pressure_ms), 1000, 600000, "30000"},
+    {"allocator.replay_retention_ms", RAW(allocator.replay_retention_ms), KIND_U32,
+     CFG(alloc_retention_ms), SF_LIMIT_ALLOC_RETENTION_MIN_MS, UINT32_MAX, "2592000000"},
+    {"allocator.failure_audit", RAW(allocator.failure_audit), KIND_BOOL, CFG(alloc_failure_audit),
+     0, 0, "false"},
+    {"allocator.recovery_segments", RAW(allocator.recovery_segments), KIND_BOOL,
+     CFG(alloc_recovery_segments), 0, 0, "false"},
+    {"allocator.export.enabled", RAW(allocator.export_to.enabled), KIND_BOOL, CFG(alloc_export), 0,
+     0, "false"},
+    {"allocator.export.kind", RAW(allocator.export_to.kind), KIND_PROJECTION,
+     CFG(alloc_export_to.kind), 0, 0, "sqlite"},
+    {"allocator.export.host", RAW(allocator.export_to.host), KIND_PATH, CFG(alloc_export_to.host),
+     0, 0, NULL},
+    {"allocator.export.port", RAW(allocator.export_to.port), KIND_U32, CFG(alloc_export_to.port),
+     0, 65535, "0"},
+    {"allocator.export.database", RAW(allocator.export_to.database), KIND_PATH,
+     CFG(alloc_export_to.database), 0, 0, NULL},
+    {"allocator.export.user", RAW(allocator.export_to.user), KIND_PATH, CFG(alloc_export_to.user),
+     0, 0, NULL},
+    {"allocator.export.password_file", RAW(allocator.export_to.password_file), KIND_PATH,
+     CFG(alloc_export_to.password_file), 0, 0, NULL},
+    {"allocator.export.tls", RAW(allocator.export_to.tls), KIND_TLS, CFG(alloc_export_to.tls), 0, 0,
+     "off"},
+    {"allocator.export.tls_ca_file", RAW(allocator.export_to.tls_ca_file), KIND_PATH,
+     CFG(alloc_export_to.tls_ca_file), 0, 0, NULL},
+    {"allocator.export.connect_timeout_ms", RAW(allocator.export_to.connect_timeout_ms), KIND_U32,
+     CFG(alloc_export_to.connect_timeout_ms), 1000, 60000, "5000"},
+    {"allocator.export.statement_timeout_ms", RAW(allocator.export_to.statement_timeout_ms),
+     KIND_U32, CFG(alloc_export_to.statement_timeout_ms), 1000, 600000, "10000"},
     {"es.namespace", RAW(es.namespace_name), KIND_NAME, CFG(es_namespace), 0, 0, "default"},
     {"es.auto_create", RAW(es.auto_create), KIND_BOOL, CFG(es_auto_create), 0, 0, "false"},
     {"commit.duplicate_window_ms", RAW(commit.duplicate_window_ms), KIND_U32,
@@ -452,28 +521,27 @@ static enum sf_err parse_key(const char *name, const struct key *key, const char
     return SF_OK;
 }
 
-/* The keys that name a server stand together, and only for one. */
-static enum sf_err check_projection(const char *name, const struct sf_config_projection *p,
-                                    struct sf_diag *diag)
+/* The keys of `section` that name a server stand together, and only for one. */
+static enum sf_err check_projection(const char *name, const char *section,
+                                    const struct sf_config_projection *p, struct sf_diag *diag)
 {
     const char *const values[] = {p->host, p->database, p->user, p->password_file, p->tls_ca_file};
     static const char *const texts[] = {"host", "database", "user", "password_file", "tls_ca_file"};
 
     for (size_t i = 0; i < SF_ARRAY_LEN(values); i++) {
         if (p->kind == SF_PROJECTION_SQLITE && values[i] != NULL)
-            return sf_diag_set(diag, SF_ERR_CONFIG,
-                               "%.100s: projection.%s is for kind postgres or mysql", name,
-                               texts[i]);
+            return sf_diag_set(diag, SF_ERR_CONFIG, "%.100s: %s.%s is for kind postgres or mysql",
+                               name, section, texts[i]);
         if (p->kind != SF_PROJECTION_SQLITE && i < 3 && values[i] == NULL)
-            return sf_diag_set(diag, SF_ERR_CONFIG, "%.100s: projection.%s is needed for kind %s",
-                               name, texts[i], projection_names[p->kind]);
+            return sf_diag_set(diag, SF_ERR_CONFIG, "%.100s: %s.%s is needed for kind %s", name,
+                               section, texts[i], projection_names[p->kind]);
     }
     if (p->kind != SF_PROJECTION_SQLITE && p->tls == SF_PROJECTION_TLS_OFF && p->host[0] != '/' &&
         strcmp(p->host, "localhost") != 0 && !is_loopback(p->host))
         return sf_diag_set(diag, SF_ERR_CONFIG,
-                           "%.100s: projection.tls: off is for a Unix socket or a loopback address "
+                           "%.100s: %s.tls: off is for a Unix socket or a loopback address "
                            "only, %.100s is neither",
-                           name, p->host);
+                           name, section, p->host);
     return SF_OK;
 }
 
@@ -491,7 +559,9 @@ static enum sf_err build(const char *name, const struct raw *raw, struct sf_diag
         if (err != SF_OK)
             return err;
     }
-    enum sf_err wrong = check_projection(name, &config->projection, diag);
+    enum sf_err wrong = check_projection(name, "projection", &config->projection, diag);
+    if (wrong == SF_OK)
+        wrong = check_projection(name, "allocator.export", &config->alloc_export_to, diag);
     if (wrong == SF_OK)
         wrong = sf_config_policy_build(name, &raw->catalog.policy, diag, &config->policy);
     if (wrong != SF_OK)
@@ -550,6 +620,15 @@ struct sf_config *sf_config_defaults(void)
     return config;
 }
 
+static void projection_fini(struct sf_config_projection *projection)
+{
+    free(projection->host);
+    free(projection->database);
+    free(projection->user);
+    free(projection->password_file);
+    free(projection->tls_ca_file);
+}
+
 void sf_config_destroy(struct sf_config *config)
 {
     if (config == NULL)
@@ -559,10 +638,7 @@ void sf_config_destroy(struct sf_config *config)
     free(config->es_namespace);
     free(config->keyring_path);
     free(config->log_file);
-    free(config->projection.host);
-    free(config->projection.database);
-    free(config->projection.user);
-    free(config->projection.password_file);
-    free(config->projection.tls_ca_file);
+    projection_fini(&config->projection);
+    projection_fini(&config->alloc_export_to);
     free(config);
 }

@@ -108,6 +108,10 @@ struct sf_config {
     uint32_t checkpoint_interval_ms; /* or so long after the last, when there were any */
     uint32_t replay_retention_ms;    /* how long a repeated key gets its first answer */
     uint32_t namespace_gc_delay_ms;  /* a tombstoned namespace's name stays reserved */
+    uint32_t alloc_retention_ms;     /* how long a repeated allocation gets its first answer */
+    bool alloc_failure_audit;        /* refused allocations are kept as objects */
+    bool alloc_recovery_segments;    /* applied allocations are listed in objects */
+    bool alloc_export;               /* the operational export is filled */
     char *es_namespace;              /* owned: namespace whose collections are the indexes */
     bool es_auto_create;             /* an unknown index is created by its first write */
     char *keyring_path;              /* owned: key ring file; NULL = keyring.yaml in data_dir */
@@ -116,13 +120,14 @@ struct sf_config {
     uint32_t wal_chunk_bytes;        /* or at this size */
     enum sf_log_level log_level;     /* lowest level written */
     char *log_file;                  /* owned: file that lines are appended to; NULL = stderr */
-    struct sf_config_projection projection; /* where the relational projection is */
-    uint32_t rpc_message_bytes;             /* largest gRPC message of a client */
-    uint32_t rpc_connections;               /* gRPC connections at once */
-    uint32_t rpc_streams_per_conn;          /* calls of one gRPC connection at once */
-    uint32_t es_connections;                /* HTTP connections at once on the Elasticsearch port */
-    uint32_t es_body_bytes;                 /* largest HTTP request body there */
-    struct sf_config_policy policy;         /* quota classes, namespaces, callers */
+    struct sf_config_projection projection;      /* where the relational projection is */
+    struct sf_config_projection alloc_export_to; /* where the allocator's operational export is */
+    uint32_t rpc_message_bytes;                  /* largest gRPC message of a client */
+    uint32_t rpc_connections;                    /* gRPC connections at once */
+    uint32_t rpc_streams_per_conn;               /* calls of one gRPC connection at once */
+    uint32_t es_connections;        /* HTTP connections at once on the Elasticsearch port */
+    uint32_t es_body_bytes;         /* largest HTTP request body there */
+    struct sf_config_policy policy; /* quota classes, namespaces, callers */
 };
 
 /* Loads `path` over the defaults. Blocks on the file. Destroy the result with sf_config_destroy.

@@ -100,6 +100,21 @@
 #define SF_LIMIT_ALLOC_TRIES         6
 /* Allocator: full request records in the log, per loop and second; the rest is counted. */
 #define SF_LIMIT_ALLOC_LOG_PER_SECOND 100
+/* Allocator artifacts (failure audit, recovery segments, operational export), each: entries and
+ * bytes that wait to be written, then further ones are dropped; of these, in one write. One id run
+ * takes at most 30 bytes, so the largest plan fits. Bytes of a text in a failure-audit object; what
+ * is longer was refused for that and is cut. */
+#define SF_LIMIT_ALLOC_FEED_ENTRIES       16384
+#define SF_LIMIT_ALLOC_FEED_BYTES         (32u << 20)
+#define SF_LIMIT_ALLOC_FEED_BATCH_ENTRIES 1024
+#define SF_LIMIT_ALLOC_FEED_BATCH_BYTES   (4u << 20)
+#define SF_LIMIT_ALLOC_AUDIT_TEXT_BYTES   1024
+/* Allocator retention: the shortest one, above any gateway's retries (A-27); objects that one round
+ * looks at, and keys whose deletes are listed at once or in doubt, then no further removal begins.
+ */
+#define SF_LIMIT_ALLOC_RETENTION_MIN_MS  604800000u
+#define SF_LIMIT_ALLOC_RETENTION_OBJECTS 50000
+#define SF_LIMIT_ALLOC_REMOVALS          4096
 
 /* Ingest: rows and body bytes of one batch; one document. */
 #define SF_LIMIT_BATCH_ENTRIES  65536

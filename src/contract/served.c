@@ -12,6 +12,7 @@
 #define CATALOG_OPS "searchfabric.v1.CatalogOperationsService"
 #define COORDINATOR "searchfabric.v1.CommitCoordinatorService"
 #define ALLOCATOR   "searchfabric.v1.IdAllocatorService"
+#define ALLOC_OPS   "searchfabric.v1.AllocatorOperationsService"
 #define INGEST      "searchfabric.v1.IngestGatewayService"
 #define OPERATIONS  "searchfabric.v1.OperationsService"
 #define PUBLISHER   "searchfabric.v1.ManifestPublisherService"
@@ -64,6 +65,8 @@ static const struct sf_contract_method methods[] = {
     {COORDINATOR, "GetCollectionWatermarks", true},
     {COORDINATOR, "GetLaneState", true},
     {ALLOCATOR, "AllocateIds", true},
+    {ALLOC_OPS, "RunAllocatorRetention", false},
+    {ALLOC_OPS, "RebuildAllocatorExport", false},
     {INGEST, "StreamMutations", true},
     {PUBLISHER, "SubmitPublishReady", false},
     {PUBLISHER, "ReleaseWalReplayStart", false},

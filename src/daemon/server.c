@@ -199,6 +199,11 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
 
 static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *diag)
 {
+    char path[SF_DATADIR_PATH_BYTES];
+
+    sf_datadir_path(server->dir, "allocator-export.sqlite", path, sizeof(path));
+    const struct sf_sql_options export_where =
+        sf_catalog_projection_where(&server->config->alloc_export_to, path);
     const struct sf_allocator_deps deps = {
         .store = server->store,
         .loops = server->loops,
@@ -210,6 +215,10 @@ static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *dia
         .attempts = &server->attempts,
         .random_seed = random_u64(),
         .metrics = server->metrics,
+        .sched = server->pool,
+        .artifacts = {.failure_audit = server->config->alloc_failure_audit,
+                      .recovery_segments = server->config->alloc_recovery_segments,
+                      .export_where = server->config->alloc_export ? &export_where : NULL},
     };
 
     (void)diag;

@@ -21,6 +21,7 @@
 #include "grpc/reflection/v1/reflection.pb-c.h"
 #include "rpc/client_priv.h"
 #include "searchfabric/v1/catalog_control_private.pb-c.h"
+#include "searchfabric/v1/allocator_operations_private.pb-c.h"
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 #include "searchfabric/v1/commit_coordinator.pb-c.h"
 #include "searchfabric/v1/operations_private.pb-c.h"
@@ -38,6 +39,7 @@ static const ProtobufCServiceDescriptor *const contract_services[] = {
     &searchfabric__v1__id_allocator_service__descriptor,
     &searchfabric__v1__ingest_gateway_service__descriptor,
     &searchfabric__v1__catalog_control_private_service__descriptor,
+    &searchfabric__v1__allocator_operations_service__descriptor,
     &searchfabric__v1__catalog_operations_service__descriptor,
     &searchfabric__v1__commit_coordinator_service__descriptor,
     &searchfabric__v1__visibility_barrier_service__descriptor,

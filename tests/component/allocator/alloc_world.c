@@ -102,6 +102,47 @@ static const struct sf_method ccs_methods[] = {
      .response = &searchfabric__v1__get_collection_admission_state_response__descriptor,
      .unary = ccs_read}};
 
+/* ---- the scheduler ---- */
+
+static enum sf_err sched_submit(struct sf_sched *sched, uint64_t lane_key, struct sf_task *task)
+{
+    struct world *w = SF_CONTAINER_OF(sched, struct world, sched);
+
+    (void)lane_key;
+    sf_loop_post(&w->loop.base, task);
+    return SF_OK;
+}
+
+static void waiter_init(struct sf_sched *sched, struct sf_waiter *waiter)
+{
+    (void)sched;
+    sf_gate_init(waiter);
+}
+
+static void waiter_wait(struct sf_sched *sched, struct sf_waiter *waiter)
+{
+    (void)sched;
+    sf_gate_wait(waiter);
+}
+
+static void waiter_wake(struct sf_sched *sched, struct sf_waiter *waiter)
+{
+    (void)sched;
+    sf_gate_wake(waiter);
+}
+
+static void waiter_fini(struct sf_sched *sched, struct sf_waiter *waiter)
+{
+    (void)sched;
+    sf_gate_fini(waiter);
+}
+
+static const struct sf_sched_vtable sched_vtable = {.submit = sched_submit,
+                                                    .waiter_init = waiter_init,
+                                                    .waiter_wait = waiter_wait,
+                                                    .waiter_wake = waiter_wake,
+                                                    .waiter_fini = waiter_fini};
+
 /* ---- the world ---- */
 
 static struct fake_facts facts_default(void)
@@ -129,6 +170,7 @@ int world_setup(void **state)
     sf_log_set_fd(-1);
     manual_loop_init(&w->loop);
     w->loop.clock.unix_ms = 1767225600000;
+    w->sched = (struct sf_sched){.vtable = &sched_vtable, .clock = &w->loop.clock.base};
     w->backend = sf_memory_store_new_inline();
     w->script = script_store_new(w->backend, &w->loop.base);
     w->keyring = sf_keyring_new_for_test(1);
@@ -164,6 +206,8 @@ struct process *world_start(struct world *w)
                                      .random_seed = w->process_count,
                                      .metrics = p->metrics,
                                      .grants = w->grants,
+                                     .sched = &w->sched,
+                                     .artifacts = w->artifacts,
                                      .limits = w->limits};
     p->allocator = sf_allocator_new(&deps);
     const struct sf_service *services[] = {sf_allocator_service(p->allocator)};

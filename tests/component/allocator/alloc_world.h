@@ -84,6 +84,8 @@ struct world {
     struct sf_allocator_limits limits; /* of processes started from now on */
     const struct sf_allocator_grants *grants;
     struct sf_clock *applied_clock; /* of processes started from now on; NULL = the loop's */
+    struct sf_sched sched;          /* its tasks run on the loop; nothing in them may wait */
+    struct sf_allocator_artifacts artifacts; /* of processes started from now on */
     struct process processes[MAX_PROCESSES];
     unsigned process_count;
 };

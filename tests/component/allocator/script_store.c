@@ -9,6 +9,7 @@
 
 struct late {
     struct late *next;
+    bool is_remove;    /* of put.key */
     struct sf_put put; /* key and body are the two below */
     uint8_t *key;
     uint8_t *body;
@@ -21,6 +22,8 @@ struct script_store {
     script_put_fn on_put;
     script_get_fn on_get;
     void *ctx;
+    script_remove_fn on_remove;
+    void *remove_ctx;
     struct late *late;
     struct late **late_tail;
     bool hold;
@@ -44,8 +47,12 @@ bool script_is_state_key(struct sf_view key)
     return has_prefix(key, "id-allocator/state/");
 }
 
-static void complete(struct script_store *s, struct sf_task *task)
+static void complete(struct script_store *s, const struct sf_loop *loop, struct sf_task *task)
 {
+    if (loop == NULL) { /* a waiting form */
+        task->run(task);
+        return;
+    }
     if (!s->hold) {
         sf_loop_post(s->loop, task);
         return;
@@ -152,7 +159,7 @@ static void submit(struct sf_store *store, struct sf_batch *batch)
             run_put(s, &batch->puts[i]);
     }
     batch->task.run = batch_done;
-    complete(s, &batch->task);
+    complete(s, batch->loop, &batch->task);
 }
 
 static void get_done(struct sf_task *task)
@@ -170,10 +177,39 @@ static void get_run(struct sf_store *store, struct sf_get *get)
     if (get->err == SF_OK)
         get->err = sf_store_get_wait(s->backend, NULL, get->key, &get->body, &get->etag);
     get->task.run = get_done;
-    complete(s, &get->task);
+    complete(s, get->loop, &get->task);
 }
 
-static const struct sf_store_vtable vtable = {.submit = submit, .get = get_run};
+static enum sf_err list(struct sf_store *store, struct sf_sched *sched, struct sf_view prefix,
+                        struct sf_view start_after, size_t limit, struct sf_arena *arena,
+                        struct sf_list_entry **out_entries, size_t *out_count)
+{
+    (void)sched;
+    return sf_store_list_wait(of(store)->backend, NULL, prefix, start_after, limit, arena,
+                              out_entries, out_count);
+}
+
+static enum sf_err remove_run(struct sf_store *store, struct sf_sched *sched, struct sf_view key)
+{
+    struct script_store *s = of(store);
+    enum script_fate fate = s->on_remove == NULL ? SCRIPT_APPLY : s->on_remove(s->remove_ctx, key);
+    const struct sf_put late = {.key = key};
+
+    (void)sched;
+    if (fate == SCRIPT_LATE) {
+        keep_late(s, &late);
+        SF_CONTAINER_OF(s->late_tail, struct late, next)->is_remove = true;
+    }
+    if (fate == SCRIPT_APPLY || fate == SCRIPT_DARK) {
+        enum sf_err err = sf_store_remove_wait(s->backend, NULL, key);
+        if (err != SF_OK || fate == SCRIPT_APPLY)
+            return err;
+    }
+    return fate == SCRIPT_REFUSE ? SF_ERR_UNAVAILABLE : SF_ERR_AMBIGUOUS;
+}
+
+static const struct sf_store_vtable vtable = {
+    .submit = submit, .get = get_run, .list = list, .remove = remove_run};
 
 struct script_store *script_store_new(struct sf_store *backend, struct sf_loop *loop)
 {
@@ -216,6 +252,12 @@ void script_store_on(struct script_store *s, script_put_fn put, script_get_fn ge
     s->ctx = ctx;
 }
 
+void script_store_on_remove(struct script_store *s, script_remove_fn remove, void *ctx)
+{
+    s->on_remove = remove;
+    s->remove_ctx = ctx;
+}
+
 void script_store_hold(struct script_store *s, bool hold)
 {
     s->hold = hold;
@@ -237,7 +279,10 @@ unsigned script_store_land_late(struct script_store *s)
         s->late = late->next;
         if (s->late == NULL)
             s->late_tail = &s->late;
-        apply(s, &late->put);
+        if (late->is_remove)
+            late->put.err = sf_store_remove_wait(s->backend, NULL, late->put.key);
+        else
+            apply(s, &late->put);
         landed += late->put.err == SF_OK ? 1 : 0;
         late_free(late);
     }

@@ -1,7 +1,8 @@
 /*
  * A store whose every put and get a test may decide. It runs batches the S3 way over an inline
  * memory store: put by put, stage by stage, a failed put cancels the later stages of its command.
- * Completions go to the batch's loop; they can be held back and let go by hand.
+ * Completions go to the batch's loop, at once where it has none; they can be held back and let go
+ * by hand.
  */
 #ifndef SF_TESTS_SCRIPT_STORE_H
 #define SF_TESTS_SCRIPT_STORE_H
@@ -36,6 +37,10 @@ typedef enum script_fate (*script_put_fn)(void *ctx, const struct sf_put *put);
 /* Decides a read: SF_OK lets it through, anything else is its result. */
 typedef enum sf_err (*script_get_fn)(void *ctx, struct sf_view key);
 
+/* Decides a delete: SCRIPT_APPLY, _REFUSE, _LOSE, _DARK or _LATE as of a put. */
+typedef enum script_fate (*script_remove_fn)(void *ctx, struct sf_view key);
+void script_store_on_remove(struct script_store *script, script_remove_fn remove, void *ctx);
+
 struct script_store *script_store_new(struct sf_store *backend, struct sf_loop *loop);
 void script_store_destroy(struct script_store *script);
 
@@ -48,8 +53,8 @@ void script_store_on(struct script_store *script, script_put_fn put, script_get_
 /* Holds completions back from now on, or lets the held ones go in their order. */
 void script_store_hold(struct script_store *script, bool hold);
 
-/* Applies the puts with fate SCRIPT_LATE, oldest first; conditions are looked at now. Returns how
- * many were applied. */
+/* Applies the puts and deletes with fate SCRIPT_LATE, oldest first; conditions are looked at now.
+ * Returns how many were applied. */
 unsigned script_store_land_late(struct script_store *script);
 
 struct script_counts script_store_counts(const struct script_store *script);

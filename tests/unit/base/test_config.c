@@ -84,6 +84,11 @@ static void same(const struct sf_config *a, const struct sf_config *b)
     assert_int_equal(a->projection.connect_timeout_ms, b->projection.connect_timeout_ms);
     assert_int_equal(a->projection.statement_timeout_ms, b->projection.statement_timeout_ms);
     assert_true(a->projection.host == NULL && b->projection.host == NULL);
+    assert_true(a->alloc_retention_ms == b->alloc_retention_ms);
+    assert_int_equal(a->alloc_failure_audit, b->alloc_failure_audit);
+    assert_int_equal(a->alloc_recovery_segments, b->alloc_recovery_segments);
+    assert_int_equal(a->alloc_export, b->alloc_export);
+    assert_int_equal(a->alloc_export_to.kind, b->alloc_export_to.kind);
 }
 
 static void test_defaults(void **state)
@@ -105,6 +110,9 @@ static void test_defaults(void **state)
     assert_int_equal(config->checkpoint_commands, 100000);
     assert_int_equal(config->checkpoint_interval_ms, 60 * 60 * 1000);
     assert_true(config->replay_retention_ms == 2592000000u);
+    assert_true(config->alloc_retention_ms == 2592000000u);
+    assert_false(config->alloc_failure_audit || config->alloc_recovery_segments ||
+                 config->alloc_export);
     assert_int_equal(config->duplicate_window_ms, 15 * 60 * 1000);
     sf_config_destroy(config);
     sf_config_destroy(NULL);
@@ -142,6 +150,10 @@ static void test_every_key(void **state)
                                 "catalog:\n  collection_gc_delay_ms: 1\n"
                                 "  namespace_gc_delay_ms: 4294967295\n"
                                 "  cache_mib: 1048576\n"
+                                "allocator:\n  replay_retention_ms: 604800000\n"
+                                "  failure_audit: true\n  recovery_segments: true\n"
+                                "  export:\n    enabled: true\n    kind: postgres\n"
+                                "    host: /run/pg\n    database: d\n    user: u\n"
                                 "es:\n  namespace: \"\xc3\xa9 x\"\n  auto_create: true\n"
                                 "commit:\n  duplicate_window_ms: 60000\n  wal_flush_ms: 7\n"
                                 "  wal_chunk_bytes: 65536\n"
@@ -168,6 +180,10 @@ static void test_every_key(void **state)
     assert_int_equal(c->catalog_cache_mib, 1048576);
     assert_string_equal(c->es_namespace, "\xc3\xa9 x");
     assert_true(c->es_auto_create);
+    assert_int_equal(c->alloc_retention_ms, 604800000);
+    assert_true(c->alloc_failure_audit && c->alloc_recovery_segments && c->alloc_export);
+    assert_int_equal(c->alloc_export_to.kind, SF_PROJECTION_POSTGRES);
+    assert_string_equal(c->alloc_export_to.host, "/run/pg");
     assert_int_equal(c->duplicate_window_ms, 60000);
     assert_int_equal(c->wal_flush_ms, 7);
     assert_int_equal(c->wal_chunk_bytes, 65536);
@@ -285,6 +301,8 @@ static void test_structure_errors_have_a_line(void **state)
 {
     (void)state;
     refused("data_dir: x\nexec:\n  reaktors: 1\n", "f.yaml:3: ");
+    refused("allocator:\n  replay_retention_ms: 604799999\n", "allocator.replay_retention_ms");
+    refused("allocator:\n  export:\n    kind: mysql\n", "allocator.export.host");
     refused("data_dir: x\nexec:\n  reaktors: 1\n", "reaktors");
     refused("exec: [1]\n", "f.yaml:1: ");
     refused("weather:\n  sunny_ms: 3600000\n", "f.yaml:1: ");
