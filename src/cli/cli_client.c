@@ -23,6 +23,11 @@ int sf_cli_fail(struct sf_cli *cli, const char *what)
     if (cli->diag.err == SF_DEADLINE_EXCEEDED)
         fprintf(stderr, "sfctl: it had %lld ms; --timeout gives it more\n",
                 (long long)cli->timeout_ms);
+    const char *reason = sf_diag_get(&cli->diag, "catalog_unavailable_reason");
+    if (reason != NULL && strcmp(reason, "recovery") == 0 &&
+        sf_diag_get(&cli->diag, "manifest_head_reconciler_status") == NULL)
+        fputs("sfctl: the server starts and recovers; `sfctl status` shows when it serves\n",
+              stderr);
     if (info->cls == SF_CLASS_RETRY_LATER || cli->diag.err == SF_DEADLINE_EXCEEDED) {
         if (cli->idempotency_key != NULL && cli->idempotency_key == cli->random_key)
             fprintf(stderr, "sfctl: %s; repeat safely with --key %s\n",

@@ -43,8 +43,11 @@ static void print_people(const Searchfabric__V1__GetStatusResponse *got)
     }
     printf("searchfabricd %s, pid %" PRIu32 ", store %s, data %s\n", got->version, got->process_id,
            got->store_id, got->data_dir);
-    printf("started %s, up %.1f s, served after %" PRIu64 " ms\n", started,
-           (double)got->uptime_ms / 1000.0, got->start_duration_ms);
+    printf("started %s, up %.1f s, ", started, (double)got->uptime_ms / 1000.0);
+    if (got->start_duration_ms == 0)
+        puts("recovering: calls are refused until all workers serve");
+    else
+        printf("served after %" PRIu64 " ms\n", got->start_duration_ms);
     printf("ports: grpc %" PRIu32 ", admin %" PRIu32 ", elasticsearch %" PRIu32 "\n",
            got->grpc_port, got->admin_port, got->es_port);
     if (got->tso_now == 0)

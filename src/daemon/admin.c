@@ -82,7 +82,10 @@ static enum MHD_Result serve_health(struct sf_server *server, struct MHD_Connect
     bool serving = sf_workers_look(server, status);
     bool good = ready ? serving : status[SF_WORKER_REACTORS].state != SF_WORKER_FAILED;
 
-    sf_buf_printf(&body, "{\"status\":\"%s\",\"workers\":[", good ? "ok" : "unavailable");
+    sf_buf_printf(&body, "{\"status\":\"%s\",", good ? "ok" : "unavailable");
+    if (!serving)
+        sf_buf_printf(&body, "\"reason\":\"%s\",", sf_workers_reason(status));
+    sf_buf_append_str(&body, "\"workers\":[");
     for (int i = 0; i < SF_WORKER_COUNT; i++) {
         sf_buf_printf(&body, "%s{\"name\":\"%s\",\"role\":\"%s\",\"state\":\"%s\"",
                       i == 0 ? "" : ",", status[i].name, status[i].role,

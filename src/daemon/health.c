@@ -68,6 +68,29 @@ void sf_worker_set(struct sf_server *server, enum sf_worker worker, enum sf_work
     pthread_mutex_unlock(&server->health_mu);
 }
 
+bool sf_worker_started(struct sf_server *server, enum sf_worker worker)
+{
+    pthread_mutex_lock(&server->health_mu);
+    bool started = server->states[worker] != SF_WORKER_STARTING;
+    pthread_mutex_unlock(&server->health_mu);
+    return started;
+}
+
+const char *sf_workers_reason(const struct sf_worker_status *looked)
+{
+    const char *reason = NULL;
+
+    for (int i = 0; i < SF_WORKER_COUNT; i++) {
+        if (looked[i].state == SF_WORKER_STARTING)
+            return "recovery";
+        if (looked[i].state == SF_WORKER_DRAINING)
+            reason = "draining";
+        else if (looked[i].state != SF_WORKER_SERVING && reason == NULL)
+            reason = "failed";
+    }
+    return reason;
+}
+
 static void fail(struct sf_worker_status *status, const char *detail)
 {
     if (status->state == SF_WORKER_SERVING)
@@ -152,13 +175,24 @@ bool sf_workers_look(struct sf_server *server, struct sf_worker_status *out)
         [SF_WORKER_ES] = {.name = "es-gateway", .role = "es-gateway"},
         [SF_WORKER_REACTORS] = {.name = "reactors", .role = "all"},
     };
+    static const char *const starting[SF_WORKER_COUNT] = {
+        [SF_WORKER_STORE] = "recovery: the store is read",
+        [SF_WORKER_TSO] = "recovery: waits for the store",
+        [SF_WORKER_CCS] = "recovery: the catalog takes over, its projection is brought up to date",
+        [SF_WORKER_ALLOCATOR] = "recovery: waits for the catalog",
+        [SF_WORKER_COORDINATOR] = "recovery: shards are taken over and read again",
+        [SF_WORKER_INGEST] = "recovery: waits for the coordinator",
+        [SF_WORKER_GRPC] = "recovery: calls are refused until all workers serve",
+        [SF_WORKER_ES] = "recovery: requests are refused until all workers serve",
+        [SF_WORKER_REACTORS] = "recovery",
+    };
     bool serving = true;
 
     pthread_mutex_lock(&server->health_mu);
     for (int i = 0; i < SF_WORKER_COUNT; i++) {
         out[i] = workers[i];
-        out[i].detail = "";
         out[i].state = server->states[i];
+        out[i].detail = out[i].state == SF_WORKER_STARTING ? starting[i] : "";
     }
     look_store(server, &out[SF_WORKER_STORE]);
     look_tso(server, &out[SF_WORKER_TSO]);

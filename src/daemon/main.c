@@ -207,6 +207,33 @@ static void serve(struct sf_server *server, const sigset_t *signals)
     }
 }
 
+/* SIGTERM or SIGINT during the start: a recovery may take long, and what it wrote is as good as
+ * after a crash. */
+static void *end_the_start(void *signals)
+{
+    int number;
+
+    while (sigwait(signals, &number) != 0 || number == SIGHUP)
+        ;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL); /* a signal taken counts */
+    SF_LOG(INFO, "signal_end", SF_KV_I64("signal", number));
+    _exit(0);
+}
+
+static enum sf_err start(const struct sf_server_options *how, sigset_t *signals,
+                         struct sf_diag *diag, struct sf_server **out_server)
+{
+    pthread_t thread;
+    bool watched = pthread_create(&thread, NULL, end_the_start, signals) == 0;
+    enum sf_err err = sf_server_start(how, diag, out_server);
+
+    if (watched) {
+        (void)pthread_cancel(thread);
+        (void)pthread_join(thread, NULL);
+    }
+    return err;
+}
+
 /* A second SIGTERM or SIGINT during the drain ends the process at once. */
 static void *end_at_once(void *signals)
 {
@@ -261,10 +288,10 @@ int main(int argc, char **argv)
     }
     block_signals(&signals);
     enum sf_err err = open_log(config, &diag);
-    const struct sf_server_options start = {
+    const struct sf_server_options server_options = {
         .config = config, .demo = arguments.demo, .accept_clock_jump = arguments.accept_clock_jump};
     if (err == SF_OK)
-        err = sf_server_start(&start, &diag, &server);
+        err = start(&server_options, &signals, &diag, &server);
     if (err != SF_OK) {
         (void)fprintf(stderr, "searchfabricd: %s\n", diag.message);
         sf_config_destroy(config);

@@ -89,6 +89,13 @@ static void add_workers(struct status *s)
     s->response->n_workers = SF_WORKER_COUNT;
 }
 
+/* May `worker`'s part be looked at? It is there from when it first served until the edges, this
+ * service among them, have stopped. */
+static bool is_there(const struct status *s, enum sf_worker worker)
+{
+    return sf_worker_started(s->server, worker);
+}
+
 /* Who leads a shard stands in its leader object, the truth for everybody. */
 static void add_shard(struct status *s, uint32_t shard)
 {
@@ -116,6 +123,8 @@ static void add_shard(struct status *s, uint32_t shard)
 
 static void add_shards(struct status *s)
 {
+    if (!is_there(s, SF_WORKER_STORE))
+        return;
     uint32_t count = s->server->identity.coordinator_shard_count;
 
     s->response->coordinator_shards =
@@ -142,16 +151,19 @@ static void add_number(struct status *s, const char *name, uint64_t value)
 /* In byte order of the names. */
 static void add_numbers(struct status *s)
 {
-    struct sf_allocator_stats allocator;
-    struct sf_catalog_stats catalog;
-    struct sf_commit_stats commit;
+    struct sf_allocator_stats allocator = {0};
+    struct sf_catalog_stats catalog = {0};
+    struct sf_commit_stats commit = {0};
 
     s->response->numbers = sf_arena_alloc(s->arena, NUMBERS_MAX * sizeof(*s->response->numbers));
     if (s->response->numbers == NULL)
         return;
-    sf_allocator_stats(s->server->allocator, &allocator);
-    sf_catalog_stats(s->server->catalog, &catalog);
-    sf_commit_stats_get(s->server->commit, &commit);
+    if (is_there(s, SF_WORKER_ALLOCATOR))
+        sf_allocator_stats(s->server->allocator, &allocator);
+    if (is_there(s, SF_WORKER_CCS))
+        sf_catalog_stats(s->server->catalog, &catalog);
+    if (is_there(s, SF_WORKER_COORDINATOR))
+        sf_commit_stats_get(s->server->commit, &commit);
     s->response->catalog_owner_epoch = catalog.owner_epoch;
     s->response->allocator_lanes = allocator.lanes;
     s->response->open_lanes = commit.lanes;
@@ -177,8 +189,11 @@ static void add_numbers(struct status *s)
     add_number(s, "coordinator_recovered_slices", commit.recovered_slices);
     add_number(s, "coordinator_recovery_ms", (uint64_t)commit.recovery_ms);
     add_number(s, "coordinator_unpublished", commit.unpublished);
-    if (s->server->es != NULL)
-        add_number(s, "es_active_requests", sf_es_active(s->server->es));
+    pthread_mutex_lock(&s->server->health_mu); /* its stop frees it, and waits for this */
+    unsigned active =
+        s->server->states[SF_WORKER_ES] == SF_WORKER_DRAINING ? 0 : sf_es_active(s->server->es);
+    pthread_mutex_unlock(&s->server->health_mu);
+    add_number(s, "es_active_requests", active);
 }
 
 static void add_process(struct status *s)
@@ -189,7 +204,8 @@ static void add_process(struct status *s)
     struct sf_tso now;
 
     response->version = (char *)(uintptr_t)SF_VERSION;
-    response->store_id = server->identity.store_id;
+    if (is_there(s, SF_WORKER_STORE))
+        response->store_id = server->identity.store_id;
     response->started_at_unix_ms = server->started_unix_ms;
     response->uptime_ms = (uint64_t)(sf_clock_mono_ms(server->clock) - server->started_mono_ms);
     response->start_duration_ms = (uint64_t)server->start_duration_ms;
@@ -198,9 +214,12 @@ static void add_process(struct status *s)
     response->roles = roles;
     response->grpc_port = sf_rpc_server_port(server->rpc);
     response->admin_port = sf_admin_port(server->admin);
-    response->es_port = server->es == NULL ? 0 : sf_es_port(server->es);
+    pthread_mutex_lock(&server->health_mu);
+    response->es_port =
+        server->states[SF_WORKER_ES] == SF_WORKER_DRAINING ? 0 : sf_es_port(server->es);
+    pthread_mutex_unlock(&server->health_mu);
     response->data_dir = server->config->data_dir;
-    if (sf_tso_get_wait(server->tso, server->pool, 1, &now) == SF_OK)
+    if (is_there(s, SF_WORKER_TSO) && sf_tso_get_wait(server->tso, server->pool, 1, &now) == SF_OK)
         response->tso_now = now.v;
 }
 
@@ -224,6 +243,17 @@ static void handle_status(void *self, struct sf_call *call, const ProtobufCMessa
     struct sf_operations *operations = self;
 
     run_on_pool(operations->server, call, request, run_status);
+}
+
+/* The store is there, or the call was refused. */
+static bool admit_store(struct sf_operations *operations, struct sf_call *call)
+{
+    if (sf_worker_started(operations->server, SF_WORKER_STORE))
+        return true;
+    (void)sf_diag_set(sf_call_diag(call), SF_BACKEND_UNAVAILABLE, "the store is being opened");
+    sf_diag_detail(sf_call_diag(call), "failing_authority", "object_store");
+    sf_call_fail(call, sf_call_diag(call));
+    return false;
 }
 
 /* ---- ListObjects ----------------------------------------------------------------------------- */
@@ -277,7 +307,8 @@ static void handle_list(void *self, struct sf_call *call, const ProtobufCMessage
 {
     struct sf_operations *operations = self;
 
-    run_on_pool(operations->server, call, request, run_list);
+    if (admit_store(operations, call))
+        run_on_pool(operations->server, call, request, run_list);
 }
 
 /* ---- GetObject ------------------------------------------------------------------------------- */
@@ -329,6 +360,8 @@ static void handle_get(void *self, struct sf_call *call, const ProtobufCMessage 
         sf_call_fail(call, sf_call_diag(call));
         return;
     }
+    if (!admit_store(operations, call))
+        return;
     struct op_get *op = sf_calloc(1, sizeof(*op));
     op->call = call;
     op->capped = request->length_bytes == 0 || request->length_bytes > SF_LIMIT_OPERATOR_GET_BYTES;

@@ -3,10 +3,11 @@
  * undoes the ones that stand, by the same function that stops a running server. Roles reach each
  * other through channels only, here the in-process binding.
  *
- *   data folder - admin - loops, pool - store (probed) - identity - key ring - oracle - projection
- *   - catalog - allocator - coordinator - ingest - [demo namespace] - gRPC - Elasticsearch edge
+ *   data folder - admin - loops, pool - ports open - store (probed) - identity - key ring - oracle
+ * - projection - catalog - allocator - coordinator - ingest - [demo namespace] - ports serve
  *
- * The stop runs backwards, edges first: what was admitted is answered before what answers it goes.
+ * Until the ports serve, callers are told that the server recovers (edges.c). The stop runs
+ * backwards, edges first: what was admitted is answered before what answers it goes.
  */
 #include "daemon/server.h"
 
@@ -26,13 +27,10 @@
 #include "object/metered_store.h"
 #include "searchfabric/v1/search_fabric.pb-c.h"
 
-#define EDGE_DRAIN_MS   5000
 #define INGEST_DRAIN_MS 5000
 #define COMMIT_DRAIN_MS 5000
 #define POOL_QUEUE      65536
 #define REPLY_ARENA     ((size_t)1 << 20)
-
-static const char identity_name[] = "loopback";
 
 static uint64_t random_u64(void)
 {
@@ -189,7 +187,7 @@ static enum sf_err start_catalog(struct sf_server *server, struct sf_diag *diag)
     err = sf_catalog_open(&deps, NULL, diag, &server->catalog);
     if (err != SF_OK)
         return err;
-    server->catalog_channel = catalog_as(server, identity_name);
+    server->catalog_channel = catalog_as(server, SF_SERVER_IDENTITY);
     server->catalog_allocator = catalog_as(server, "searchfabric:allocator");
     server->catalog_ingest = catalog_as(server, "searchfabric:ingest-gateway");
     server->catalog_es = catalog_as(server, "searchfabric:es-gateway");
@@ -224,7 +222,8 @@ static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *dia
     (void)diag;
     server->allocator = sf_allocator_new(&deps);
     const struct sf_service *service = sf_allocator_service(server->allocator);
-    server->allocator_channel = sf_inproc_channel_new(&service, 1, identity_name, server->clock);
+    server->allocator_channel =
+        sf_inproc_channel_new(&service, 1, SF_SERVER_IDENTITY, server->clock);
     sf_worker_set(server, SF_WORKER_ALLOCATOR, SF_WORKER_SERVING);
     return SF_OK;
 }
@@ -263,7 +262,7 @@ static enum sf_err start_commit(struct sf_server *server, struct sf_diag *diag)
     if (err != SF_OK)
         return err;
     const struct sf_service *service = sf_commit_service(server->commit);
-    server->commit_channel = sf_inproc_channel_new(&service, 1, identity_name, server->clock);
+    server->commit_channel = sf_inproc_channel_new(&service, 1, SF_SERVER_IDENTITY, server->clock);
     sf_worker_set(server, SF_WORKER_COORDINATOR, SF_WORKER_SERVING);
     return SF_OK;
 }
@@ -285,7 +284,7 @@ static enum sf_err start_ingest(struct sf_server *server, struct sf_diag *diag)
     (void)diag;
     server->ingest = sf_ingest_new(&deps);
     const struct sf_service *service = sf_ingest_service(server->ingest);
-    server->ingest_channel = sf_inproc_channel_new(&service, 1, identity_name, server->clock);
+    server->ingest_channel = sf_inproc_channel_new(&service, 1, SF_SERVER_IDENTITY, server->clock);
     sf_worker_set(server, SF_WORKER_INGEST, SF_WORKER_SERVING);
     return SF_OK;
 }
@@ -323,67 +322,12 @@ static enum sf_err create_namespace(struct sf_server *server, struct sf_diag *di
     return err;
 }
 
-static enum sf_err start_rpc(struct sf_server *server, struct sf_diag *diag)
-{
-    const struct sf_service *services[SF_CATALOG_SERVICE_COUNT + 4];
-
-    server->operations = sf_operations_new(server);
-    sf_catalog_services(server->catalog, services);
-    services[SF_CATALOG_SERVICE_COUNT] = sf_allocator_service(server->allocator);
-    services[SF_CATALOG_SERVICE_COUNT + 1] = sf_commit_service(server->commit);
-    services[SF_CATALOG_SERVICE_COUNT + 2] = sf_ingest_service(server->ingest);
-    services[SF_CATALOG_SERVICE_COUNT + 3] = sf_operations_service(server->operations);
-    const struct sf_rpc_server_options options = {
-        .host = server->config->grpc.host,
-        .port = server->config->grpc.port,
-        .reactors = server->reactors,
-        .services = services,
-        .service_count = SF_ARRAY_LEN(services),
-        .metrics = server->metrics,
-        .max_message_bytes = server->config->rpc_message_bytes,
-        .max_connections = server->config->rpc_connections,
-        .max_streams_per_conn = server->config->rpc_streams_per_conn,
-    };
-    enum sf_err err = sf_rpc_server_start(&options, diag, &server->rpc);
-    if (err != SF_OK)
-        return err;
-    sf_rpc_server_set_serving(server->rpc, "", true);
-    sf_worker_set(server, SF_WORKER_GRPC, SF_WORKER_SERVING);
-    return SF_OK;
-}
-
-static enum sf_err start_es(struct sf_server *server, struct sf_diag *diag)
-{
-    const struct sf_es_options options = {
-        .host = server->config->es.host,
-        .port = server->config->es.port,
-        .namespace_name = server->config->es_namespace,
-        .auto_create = server->config->es_auto_create,
-        .max_connections = server->config->es_connections,
-        .max_body_bytes = server->config->es_body_bytes,
-        .identity = identity_name,
-        .catalog = server->catalog_es,
-        .catalog_private = server->catalog_es,
-        .allocator = server->allocator_channel,
-        .ingest = server->ingest_channel,
-        .loop = server->loops[server->loop_count - 1],
-        .clock = server->clock,
-        .seed = random_u64(),
-        .metrics = server->metrics,
-    };
-    enum sf_err err = sf_es_start(&options, diag, &server->es);
-
-    if (err == SF_OK)
-        sf_worker_set(server, SF_WORKER_ES, SF_WORKER_SERVING);
-    return err;
-}
-
 enum sf_err sf_server_start(const struct sf_server_options *options, struct sf_diag *diag,
                             struct sf_server **out_server)
 {
     static enum sf_err (*const steps[])(struct sf_server *, struct sf_diag *) = {
-        start_base,    start_exec,      start_store,  start_keyring, start_tso,
-        start_catalog, start_allocator, start_commit, start_ingest,
+        start_base, start_exec,    sf_edges_open,   start_store,  start_keyring,
+        start_tso,  start_catalog, start_allocator, start_commit, start_ingest,
     };
     struct sf_server *server = sf_calloc(1, sizeof(*server));
     enum sf_err err = SF_OK;
@@ -400,14 +344,11 @@ enum sf_err sf_server_start(const struct sf_server_options *options, struct sf_d
         err = steps[i](server, diag);
     if (err == SF_OK && options->demo)
         err = create_namespace(server, diag);
-    if (err == SF_OK)
-        err = start_rpc(server, diag);
-    if (err == SF_OK)
-        err = start_es(server, diag);
     if (err != SF_OK) {
         sf_server_stop(server);
         return err;
     }
+    sf_edges_serve(server);
     server->start_duration_ms = sf_clock_mono_ms(server->clock) - server->started_mono_ms;
     SF_LOG(INFO, "server_ready", SF_KV_U64("grpc_port", sf_rpc_server_port(server->rpc)),
            SF_KV_U64("admin_port", sf_admin_port(server->admin)),
@@ -427,20 +368,6 @@ enum sf_err sf_server_reload(struct sf_server *server, struct sf_diag *diag)
 static void on_drained(void *user)
 {
     sf_waiter_wake(user);
-}
-
-static void stop_edges(struct sf_server *server)
-{
-    if (server->es != NULL) {
-        sf_worker_set(server, SF_WORKER_ES, SF_WORKER_DRAINING);
-        sf_es_stop(server->es, EDGE_DRAIN_MS);
-    }
-    if (server->rpc != NULL) {
-        sf_worker_set(server, SF_WORKER_GRPC, SF_WORKER_DRAINING);
-        sf_ingest_drain(server->ingest);
-        sf_rpc_server_stop(server->rpc, EDGE_DRAIN_MS);
-    }
-    sf_operations_destroy(server->operations);
 }
 
 static void stop_services(struct sf_server *server)
@@ -477,7 +404,7 @@ void sf_server_stop(struct sf_server *server)
 {
     if (server == NULL)
         return;
-    stop_edges(server);
+    sf_edges_stop(server);
     stop_services(server);
     sf_channel_destroy(server->ingest_channel);
     sf_channel_destroy(server->commit_channel);

@@ -19,6 +19,8 @@
 #include "publish/head_notices.h"
 #include "rpc/server.h"
 
+#define SF_SERVER_IDENTITY "loopback" /* who calls over plaintext, and this process itself */
+
 /* Parts with a health of their own. */
 enum sf_worker {
     SF_WORKER_STORE,
@@ -121,6 +123,14 @@ void sf_worker_set(struct sf_server *server, enum sf_worker worker, enum sf_work
 /* Looks at every worker; out has SF_WORKER_COUNT entries. True when all serve. Any thread. */
 bool sf_workers_look(struct sf_server *server, struct sf_worker_status *out);
 
+/* Did the worker serve at some time? Then what it stands for is there until the edges stopped. Any
+ * thread. */
+bool sf_worker_started(struct sf_server *server, enum sf_worker worker);
+
+/* Why the workers of a look do not serve, in one word of docs/operations/operate.md; NULL = they
+ * do. */
+const char *sf_workers_reason(const struct sf_worker_status *looked);
+
 /* "starting", "serving", ...: static text. */
 const char *sf_worker_state_text(enum sf_worker_state state);
 
@@ -133,6 +143,17 @@ SF_MUST_USE enum sf_err sf_admin_start(struct sf_server *server, struct sf_diag 
 /* The port it listens on. */
 uint16_t sf_admin_port(const struct sf_admin *admin);
 void sf_admin_stop(struct sf_admin *admin);
+
+/* ---- edges.c: ports 7400 and 9200 -------------------------------------------------------------
+ */
+
+/* Opens both ports; the operator's service and health answer, everything else is refused as
+ * recovering. Errors: SF_ERR_CONFIG, SF_ERR_IO (in `diag`). */
+SF_MUST_USE enum sf_err sf_edges_open(struct sf_server *server, struct sf_diag *diag);
+/* Serves everything: all parts stand. Once. */
+void sf_edges_serve(struct sf_server *server);
+/* Answers what was admitted, then closes both; also after an open that failed half-way. */
+void sf_edges_stop(struct sf_server *server);
 
 /* ---- operations.c: OperationsService ----------------------------------------------------------
  */

@@ -289,6 +289,14 @@ static void es_free(struct sf_es *es)
     free(es);
 }
 
+void sf_es_serve(struct sf_es *es, const struct sf_es_channels *channels)
+{
+    SF_ASSERT(!atomic_load(&es->serving));
+    es->options.channels = *channels;
+    es->ingest = es_ingest_new(channels->ingest, es->options.loop, es->options.client_id);
+    atomic_store(&es->serving, true);
+}
+
 enum sf_err sf_es_start(const struct sf_es_options *options, struct sf_diag *diag,
                         struct sf_es **out_es)
 {
@@ -299,7 +307,8 @@ enum sf_err sf_es_start(const struct sf_es_options *options, struct sf_diag *dia
         es_free(es);
         return sf_diag_set(diag, SF_ERR_CONFIG, "the Elasticsearch edge binds loopback only");
     }
-    es->ingest = es_ingest_new(options->ingest, options->loop, es->options.client_id);
+    if (options->channels.catalog != NULL)
+        sf_es_serve(es, &options->channels);
     errno = 0;
     es->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
@@ -353,7 +362,8 @@ void sf_es_stop(struct sf_es *es, int64_t limit_ms)
         (void)close(listening);
     wait_idle(es, limit_ms);
     if (atomic_load(&es->active) > 0) {
-        es_ingest_cut(es->ingest);
+        if (es->ingest != NULL)
+            es_ingest_cut(es->ingest);
         wait_idle(es, CUT_MS);
     }
     MHD_stop_daemon(es->daemon);

@@ -104,8 +104,8 @@ static enum sf_err namespace_resolve(struct sf_es *es, struct es_request *reques
     get.meta = &meta;
     get.lookup_case = SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_NAME;
     get.namespace_name = (char *)(uintptr_t)es->options.namespace_name;
-    enum sf_err err = es_call(es->options.catalog, CATALOG "GetNamespaceMetadata", &get.base,
-                              request->arena, diag, &message);
+    enum sf_err err = es_call(es->options.channels.catalog, CATALOG "GetNamespaceMetadata",
+                              &get.base, request->arena, diag, &message);
     if (err != SF_OK) {
         sf_diag_wrap(diag, "namespace of the indices");
         return err;
@@ -140,8 +140,9 @@ static enum sf_err state_read(struct sf_es *es, struct es_request *request, uint
             SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_REQUEST___KNOWN_COLLECTION_NAME_BINDING_REVISION_KNOWN_COLLECTION_NAME_BINDING_REVISION;
         get.known_collection_name_binding_revision = known->collection_name_binding_revision;
     }
-    enum sf_err err = es_call(es->options.catalog_private, PRIVATE "GetCollectionAdmissionState",
-                              &get.base, request->arena, diag, &message);
+    enum sf_err err =
+        es_call(es->options.channels.catalog_private, PRIVATE "GetCollectionAdmissionState",
+                &get.base, request->arena, diag, &message);
     if (err != SF_OK)
         return err;
     const Searchfabric__V1__GetCollectionAdmissionStateResponse *response =
@@ -205,7 +206,7 @@ static enum sf_err name_resolve(struct sf_es *es, struct es_request *request, st
     if (binding.collection_name == NULL)
         return sf_diag_set(diag, SF_ERR_LIMIT, "the request exceeds its memory");
     resolve.name_binding = &binding;
-    err = es_call(es->options.catalog_private, PRIVATE "ResolveCollectionNameBinding",
+    err = es_call(es->options.channels.catalog_private, PRIVATE "ResolveCollectionNameBinding",
                   &resolve.base, request->arena, diag, &message);
     if (err == SF_RESOURCE_NOT_FOUND)
         namespace_set(es, 0); /* the namespace went: look its name up again next time */
@@ -288,8 +289,8 @@ static enum sf_err put_collection(struct sf_es *es, struct es_request *request,
     put.encryption = &encryption;
     put.collection_truth_mode =
         SEARCHFABRIC__V1__COLLECTION_TRUTH_MODE__COLLECTION_TRUTH_MODE_SEARCH_FABRIC;
-    enum sf_err err = es_call(es->options.catalog, CATALOG "PutCollectionMetadata", &put.base,
-                              request->arena, diag, &message);
+    enum sf_err err = es_call(es->options.channels.catalog, CATALOG "PutCollectionMetadata",
+                              &put.base, request->arena, diag, &message);
     if (err != SF_OK)
         return err;
     *out_collection_id =
@@ -328,8 +329,8 @@ static enum sf_err put_schema(struct sf_es *es, struct es_request *request, uint
     put.definition = definition;
     put.active_schema_update_policy =
         SEARCHFABRIC__V1__ACTIVE_SCHEMA_UPDATE_POLICY__ACTIVE_SCHEMA_UPDATE_POLICY_COMPATIBLE_ONLY;
-    enum sf_err err = es_call(es->options.catalog, CATALOG "PutCollectionSchema", &put.base,
-                              request->arena, diag, &message);
+    enum sf_err err = es_call(es->options.channels.catalog, CATALOG "PutCollectionSchema",
+                              &put.base, request->arena, diag, &message);
     if (err == SF_VERSION_CONFLICT || err == SF_IDEMPOTENCY_CONFLICT)
         return sf_diag_set(diag, SF_ERR_EXISTS, "index [%.*s] already exists", (int)name.len,
                            (const char *)name.ptr);
@@ -388,8 +389,8 @@ enum sf_err es_index_delete(struct sf_es *es, struct es_request *request, struct
     es_meta(es, &meta, key);
     drop.meta = &meta;
     drop.collection = &ref;
-    return es_call(es->options.catalog, CATALOG "DropCollection", &drop.base, request->arena, diag,
-                   &message);
+    return es_call(es->options.channels.catalog, CATALOG "DropCollection", &drop.base,
+                   request->arena, diag, &message);
 }
 
 enum sf_err es_index_describe(struct sf_es *es, struct es_request *request, struct sf_view name,
@@ -415,8 +416,8 @@ enum sf_err es_index_describe(struct sf_es *es, struct es_request *request, stru
     es_binding_release(binding);
     get.meta = &meta;
     get.collection = &ref;
-    err = es_call(es->options.catalog, CATALOG "GetCollectionSchema", &get.base, request->arena,
-                  diag, &message);
+    err = es_call(es->options.channels.catalog, CATALOG "GetCollectionSchema", &get.base,
+                  request->arena, diag, &message);
     if (err == SF_OK)
         definition = ((const Searchfabric__V1__GetCollectionSchemaResponse *)(const void *)message)
                          ->schema->definition;

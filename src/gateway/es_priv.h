@@ -65,13 +65,14 @@ struct sf_es {
     /* immutable */
     struct sf_es_options options; /* texts are owned copies, defaults filled in */
     struct MHD_Daemon *daemon;
-    struct es_ingest *ingest;
+    struct es_ingest *ingest; /* as the channels of the options: set before `serving` */
     uint16_t port;
     struct sf_metric_family *requests_total;
     struct sf_metric_family *latency_ms;
     struct sf_metric_family *documents_total;
 
     /* atomic */
+    atomic_bool serving;       /* the services behind it are there */
     atomic_uint active;        /* requests under way */
     atomic_size_t body_bytes;  /* of all requests under way */
     atomic_uint_fast64_t turn; /* makes keys of requests that bring none */

@@ -455,6 +455,16 @@ static bool text_ok(struct sf_view text)
            memchr(text.ptr == NULL ? (const void *)"x" : text.ptr, 0, text.len) == NULL;
 }
 
+/* The services behind the edge are not there yet. */
+static void answer_starting(struct es_http *r)
+{
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    r->es->options.refuse(r->es->options.refuse_self, &diag);
+    answer_diag(r, &diag, sf_view_str(""));
+}
+
 void es_serve(struct es_http *r)
 {
     const char *op_type = argument(r, "op_type");
@@ -476,6 +486,10 @@ void es_serve(struct es_http *r)
         return;
     }
     r->op = route.op;
+    if (!atomic_load(&r->es->serving)) {
+        answer_starting(r);
+        return;
+    }
     if (read_media(r) && read_encoding(r) && read_arguments(r) && read_key(r))
         dispatch(r, &route);
 }

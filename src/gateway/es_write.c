@@ -261,7 +261,7 @@ static enum sf_err allocate_once(struct write *w, struct write_chunk *chunk, siz
     allocate.route_intent =
         SEARCHFABRIC__V1__ID_ALLOCATION_ROUTE_INTENT__ID_ALLOCATION_ROUTE_INTENT_CREATE_INSERT;
     allocate.plan = &plan;
-    enum sf_err err = es_call(w->es->options.allocator, ALLOCATE_METHOD, &allocate.base,
+    enum sf_err err = es_call(w->es->options.channels.allocator, ALLOCATE_METHOD, &allocate.base,
                               chunk->arena, diag, &message);
     if (err != SF_OK)
         return err;

@@ -303,7 +303,7 @@ struct sf_channel *sf_inproc_channel_new(const struct sf_service *const *service
 
     channel->base.vtable = &inproc_vtable;
     channel->clock = clock;
-    sf_rpc_registry_init(&channel->registry, services, count);
+    sf_rpc_registry_init(&channel->registry, services, count, 0);
     sf_identity_set(&channel->identity, sf_strdup(identity));
     atomic_init(&channel->refs, 1);
     SF_ASSERT(pthread_mutex_init(&channel->mu, NULL) == 0);

@@ -334,12 +334,12 @@ const struct sf_service *sf_reflection_service_v1alpha(const struct sf_reflectio
     return &reflection->v1alpha;
 }
 
-void sf_reflection_set_services(struct sf_reflection *reflection,
-                                const struct sf_service *const *services, size_t count)
+void sf_reflection_set_services(struct sf_reflection *reflection, const char *const *names,
+                                size_t count)
 {
     free_services(reflection);
     reflection->service_count = count;
     reflection->services = sf_calloc(count, sizeof(char *));
     for (size_t i = 0; i < count; i++)
-        reflection->services[i] = sf_strdup(services[i]->full_name);
+        reflection->services[i] = sf_strdup(names[i]);
 }

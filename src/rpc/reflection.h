@@ -17,7 +17,7 @@ const struct sf_service *sf_reflection_service_v1(const struct sf_reflection *re
 const struct sf_service *sf_reflection_service_v1alpha(const struct sf_reflection *reflection);
 
 /* Sets what list_services answers (copied). Before the first call. */
-void sf_reflection_set_services(struct sf_reflection *reflection,
-                                const struct sf_service *const *services, size_t count);
+void sf_reflection_set_services(struct sf_reflection *reflection, const char *const *names,
+                                size_t count);
 
 #endif

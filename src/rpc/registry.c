@@ -6,7 +6,8 @@
 #include "rpc/rpc_priv.h"
 
 void sf_rpc_registry_init(struct sf_rpc_registry *registry,
-                          const struct sf_service *const *services, size_t count)
+                          const struct sf_service *const *services, size_t count,
+                          size_t first_index)
 {
     registry->routes = sf_map_new();
     for (size_t s = 0; s < count; s++) {
@@ -16,8 +17,8 @@ void sf_rpc_registry_init(struct sf_rpc_registry *registry,
             char *path = NULL;
             SF_ASSERT((method->unary == NULL) != (method->stream == NULL));
             SF_ASSERT(asprintf(&path, "/%s/%s", services[s]->full_name, method->name) > 0);
-            *route =
-                (struct sf_rpc_route){path, services[s], method, sf_map_count(registry->routes)};
+            *route = (struct sf_rpc_route){path, services[s], method,
+                                           first_index + sf_map_count(registry->routes)};
             SF_ASSERT(sf_map_put(registry->routes, sf_view_str(path), route) == NULL);
         }
     }

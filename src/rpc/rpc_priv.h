@@ -17,7 +17,7 @@ struct sf_rpc_route {
     const char *path;                 /* "/service/Method", owned */
     const struct sf_service *service; /* the owner's, outlives the registry */
     const struct sf_method *method;   /* in service->methods */
-    size_t index;                     /* 0.. over the registry */
+    size_t index;                     /* from the registry's first on, dense */
 };
 
 /* Table of all served methods; immutable after it was made. */
@@ -25,9 +25,11 @@ struct sf_rpc_registry {
     struct sf_map *routes; /* path -> struct sf_rpc_route, each owned */
 };
 
-/* Makes the table; a path that stands in two services is an assertion. */
+/* Makes the table, indexes counted from `first_index`; a path that stands in two services is an
+ * assertion. */
 void sf_rpc_registry_init(struct sf_rpc_registry *registry,
-                          const struct sf_service *const *services, size_t count);
+                          const struct sf_service *const *services, size_t count,
+                          size_t first_index);
 
 void sf_rpc_registry_fini(struct sf_rpc_registry *registry);
 

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "contract/descriptor_set.h"
+#include "contract/served.h"
 #include "rpc/server_priv.h"
 
 #define ACCEPT_BATCH     64
@@ -62,6 +64,17 @@ static void metrics_init(struct sf_rpc_server *server, struct sf_metrics *metric
                                            NULL);
 }
 
+static struct rpc_method_metrics *metrics_of(struct sf_rpc_server *server,
+                                             const struct sf_rpc_route *route)
+{
+    if (route == NULL)
+        return &server->unknown_metrics;
+    const struct rpc_routes *added = atomic_load(&server->added);
+    const struct rpc_routes *routes =
+        added != NULL && route->index >= added->first ? added : &server->routes;
+    return &routes->metrics[route->index - routes->first];
+}
+
 void rpc_server_count_call(struct sf_rpc_server *server, const struct sf_rpc_route *route,
                            int grpc_status, int64_t duration_ms)
 {
@@ -69,8 +82,7 @@ void rpc_server_count_call(struct sf_rpc_server *server, const struct sf_rpc_rou
 
     if (server->handled_family == NULL)
         return;
-    struct rpc_method_metrics *cache =
-        &server->method_metrics[route == NULL ? 0 : route->index + 1];
+    struct rpc_method_metrics *cache = metrics_of(server, route);
     const char *path = route == NULL ? unknown : route->path;
     struct sf_metric *handled = atomic_load(&cache->handled[grpc_status]);
     struct sf_metric *duration = atomic_load(&cache->duration);
@@ -111,19 +123,37 @@ static void worker_fini(struct rpc_worker *worker)
     sf_buf_fini(&worker->inflated);
 }
 
+static void routes_init(struct rpc_routes *routes, const struct sf_service *const *services,
+                        size_t count, size_t first)
+{
+    sf_rpc_registry_init(&routes->registry, services, count, first);
+    routes->first = first;
+    routes->metrics =
+        sf_calloc(sf_rpc_registry_count(&routes->registry) + 1, sizeof(*routes->metrics));
+}
+
+static void routes_fini(struct rpc_routes *routes)
+{
+    if (routes == NULL)
+        return;
+    sf_rpc_registry_fini(&routes->registry);
+    free(routes->metrics);
+}
+
 void rpc_server_release(struct sf_rpc_server *server)
 {
     if (atomic_fetch_sub(&server->refs, 1) != 1)
         return;
     for (unsigned i = 0; i < server->worker_count; i++)
         worker_fini(&server->workers[i]);
-    sf_rpc_registry_fini(&server->registry);
+    routes_fini(&server->routes);
+    routes_fini(atomic_load(&server->added));
+    free(atomic_load(&server->added));
     sf_health_destroy(server->health);
     sf_reflection_destroy(server->reflection);
     nghttp2_session_callbacks_del(server->callbacks);
     nghttp2_option_del(server->option);
     sf_waiter_fini(&server->waiter);
-    free(server->method_metrics);
     free(server->workers);
     free(server);
 }
@@ -368,6 +398,21 @@ static enum sf_err bind_socket(const char *host, uint16_t port, struct sf_diag *
 
 /* ---- start and stop ---- */
 
+/* Names all services, those that come later too, to reflection. */
+static void set_names(struct sf_rpc_server *server, const struct sf_service *const *services,
+                      size_t count)
+{
+    size_t expected = server->expected.count;
+    const char **names = sf_calloc(count + expected, sizeof(*names));
+
+    for (size_t i = 0; i < count; i++)
+        names[i] = services[i]->full_name;
+    for (size_t i = 0; i < expected; i++)
+        names[count + i] = server->expected.services[i];
+    sf_reflection_set_services(server->reflection, names, count + expected);
+    free(names);
+}
+
 static void set_services(struct sf_rpc_server *server, const struct sf_rpc_server_options *options)
 {
     size_t count = options->service_count + 3;
@@ -378,12 +423,54 @@ static void set_services(struct sf_rpc_server *server, const struct sf_rpc_serve
     services[count - 3] = sf_health_service(server->health);
     services[count - 2] = sf_reflection_service_v1(server->reflection);
     services[count - 1] = sf_reflection_service_v1alpha(server->reflection);
-    sf_rpc_registry_init(&server->registry, services, count);
-    sf_reflection_set_services(server->reflection, services, count);
+    routes_init(&server->routes, services, count, 0);
+    set_names(server, services, count);
     for (size_t i = 0; i < options->service_count; i++)
         sf_health_set(server->health, options->services[i]->full_name, true);
-    sf_health_set(server->health, "", true);
+    for (size_t i = 0; i < server->expected.count; i++)
+        sf_health_set(server->health, server->expected.services[i], false);
+    sf_health_set(server->health, "", server->expected.count == 0);
     free(services);
+}
+
+/* Is `path` of a service that comes later, and not a method that this build never serves? */
+static bool is_expected(const struct sf_rpc_expected *expected, struct sf_view path)
+{
+    const struct sf_contract_method *method = sf_contract_method_find(path);
+
+    if (method != NULL && !method->served)
+        return false;
+    for (size_t i = 0; i < expected->count; i++) {
+        size_t len = strlen(expected->services[i]);
+        if (path.len > len + 2 && path.ptr[0] == '/' && path.ptr[len + 1] == '/' &&
+            memcmp(path.ptr + 1, expected->services[i], len) == 0)
+            return true;
+    }
+    return false;
+}
+
+const struct sf_rpc_route *rpc_server_route(struct sf_rpc_server *server, struct sf_view path,
+                                            bool *out_early)
+{
+    const struct rpc_routes *added = atomic_load(&server->added);
+    const struct sf_rpc_route *route = sf_rpc_registry_find(&server->routes.registry, path);
+
+    if (route == NULL && added != NULL)
+        route = sf_rpc_registry_find(&added->registry, path);
+    *out_early = route == NULL && added == NULL && is_expected(&server->expected, path);
+    return route;
+}
+
+void sf_rpc_server_add(struct sf_rpc_server *server, const struct sf_service *const *services,
+                       size_t count)
+{
+    struct rpc_routes *added = sf_calloc(1, sizeof(*added));
+
+    SF_ASSERT(atomic_load(&server->added) == NULL && count == server->expected.count);
+    routes_init(added, services, count, sf_rpc_registry_count(&server->routes.registry));
+    atomic_store(&server->added, added);
+    for (size_t i = 0; i < count; i++)
+        sf_health_set(server->health, services[i]->full_name, true);
 }
 
 static void set_sessions(struct sf_rpc_server *server)
@@ -426,6 +513,8 @@ enum sf_err sf_rpc_server_start(const struct sf_rpc_server_options *options, str
     server->reflection = sf_reflection_new(
         sf_view_bytes(sf_contract_descriptor_set, sf_contract_descriptor_set_size));
     SF_ASSERT(server->reflection != NULL);
+    if (options->expected != NULL)
+        server->expected = *options->expected;
     set_services(server, options);
     set_sessions(server);
     if (options->auth != NULL) {
@@ -441,8 +530,6 @@ enum sf_err sf_rpc_server_start(const struct sf_rpc_server_options *options, str
     server->max_connections = or_limit(options->max_connections, SF_LIMIT_RPC_CONNECTIONS);
     server->max_streams_per_conn =
         or_limit(options->max_streams_per_conn, SF_LIMIT_RPC_STREAMS_PER_CONN);
-    server->method_metrics =
-        sf_calloc(sf_rpc_registry_count(&server->registry) + 1, sizeof(*server->method_metrics));
     metrics_init(server, options->metrics);
     sf_waiter_init(&server->waiter, NULL);
     server->worker_count = sf_reactors_count(options->reactors);

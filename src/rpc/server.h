@@ -21,17 +21,28 @@ struct sf_rpc_auth {
     void *self;
 };
 
+/* Services that come later (sf_rpc_server_add). Until then a call to one is refused as said here,
+ * and health says NOT_SERVING of them and of the whole. */
+struct sf_rpc_expected {
+    const char *const *services; /* full names; static */
+    size_t count;                /* of them */
+    /* Fills `diag` with why a call to `path` ("/service/Method") is not served yet. On a loop. */
+    void (*refuse)(void *self, struct sf_view path, struct sf_diag *diag);
+    void *self; /* passed to `refuse`; outlives the server */
+};
+
 struct sf_rpc_server_options {
     const char *host; /* loopback address */
     uint16_t port;    /* 0 = any free port */
     struct sf_reactors *reactors;
     const struct sf_service *const *services; /* array of pointers, copied */
     size_t service_count;
-    const struct sf_rpc_auth *auth;   /* NULL = the fixed identity "loopback" */
-    struct sf_metrics *metrics;       /* NULL = none */
-    int64_t idle_timeout_ms;          /* 0 = default 5 min */
-    int64_t first_request_timeout_ms; /* 0 = default 10 s */
-    int64_t keepalive_ms;             /* 0 = default 30 s ping, 10 s for its answer */
+    const struct sf_rpc_expected *expected; /* copied; NULL = none come later */
+    const struct sf_rpc_auth *auth;         /* NULL = the fixed identity "loopback" */
+    struct sf_metrics *metrics;             /* NULL = none */
+    int64_t idle_timeout_ms;                /* 0 = default 5 min */
+    int64_t first_request_timeout_ms;       /* 0 = default 10 s */
+    int64_t keepalive_ms;                   /* 0 = default 30 s ping, 10 s for its answer */
 
     /* Limits; 0 = the one of base/limits.h, which a value can only lower. */
     uint32_t max_message_bytes;    /* one message of a client, packed and inflated */
@@ -44,6 +55,11 @@ struct sf_rpc_server_options {
 SF_MUST_USE enum sf_err sf_rpc_server_start(const struct sf_rpc_server_options *options,
                                             struct sf_diag *diag,
                                             struct sf_rpc_server **out_server);
+
+/* Serves the expected services from now on: exactly those, once. They outlive the server; the array
+ * is copied. Health says SERVING of each; the whole stays as it is. Any thread. */
+void sf_rpc_server_add(struct sf_rpc_server *server, const struct sf_service *const *services,
+                       size_t count);
 
 /* The port it listens on. */
 uint16_t sf_rpc_server_port(const struct sf_rpc_server *server);

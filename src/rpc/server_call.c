@@ -220,7 +220,10 @@ static bool is_text(struct sf_view view, const char *text)
 
 static void keep_path(struct rpc_call *call, struct sf_view value)
 {
-    call->call.route = sf_rpc_registry_find(&call->conn->server->registry, value);
+    bool early;
+
+    call->call.route = rpc_server_route(call->conn->server, value, &early);
+    call->early = early;
     if (call->call.route == NULL)
         call->path = (struct sf_view){
             sf_arena_dup(call->call.arena, value.ptr, value.len == 0 ? 1 : value.len), value.len};
@@ -344,6 +347,11 @@ void rpc_call_begin(struct rpc_call *call)
         refuse(call, SF_INTERNAL, "binary metadata is not base64");
     } else if (call->encoding == RPC_ENCODING_UNKNOWN) {
         refuse(call, SF_UNIMPLEMENTED, "the request's grpc-encoding is not supported");
+    } else if (call->early) {
+        const struct sf_rpc_expected *expected = &call->conn->server->expected;
+        sf_diag_init(&diag);
+        expected->refuse(expected->self, call->path, &diag);
+        rpc_call_overrule(call, &diag);
     } else if (call->call.route == NULL) {
         sf_diag_init(&diag);
         (void)sf_contract_unserved(call->path, &diag);

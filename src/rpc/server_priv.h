@@ -101,6 +101,7 @@ struct rpc_call {
     unsigned grpc : 1;             /* content-type is gRPC's */
     unsigned bad_timeout : 1;      /* grpc-timeout is malformed */
     unsigned bad_metadata : 1;     /* a -bin value is malformed */
+    unsigned early : 1;            /* of a service that is not served yet */
     unsigned begun : 1;            /* the request's headers are complete */
     unsigned opened : 1;           /* stream handler: open was called */
     unsigned running : 1;          /* in conn->running_count */
@@ -172,9 +173,17 @@ struct rpc_method_metrics {
     _Atomic(struct sf_metric *) duration;                             /* histogram */
 };
 
+/* Served methods with their counters. */
+struct rpc_routes {
+    struct sf_rpc_registry registry;    /* by path */
+    size_t first;                       /* index of the first route */
+    struct rpc_method_metrics *metrics; /* owned; by route index from `first` on */
+};
+
 struct sf_rpc_server {
     /* immutable after the start */
-    struct sf_rpc_registry registry;      /* services by path */
+    struct rpc_routes routes;             /* of the start's services, health and reflection */
+    struct sf_rpc_expected expected;      /* services that come later; count 0 = none */
     const struct sf_rpc_auth *auth;       /* NULL: plaintext, everybody is `loopback` */
     struct sf_rpc_auth auth_copy;         /* what `auth` points at */
     struct sf_identity loopback;          /* of all calls without `auth` */
@@ -195,13 +204,14 @@ struct sf_rpc_server {
     struct sf_metric_family *duration_family;
     struct sf_metric_family *closed_family;
     struct sf_metric *connections;
-    struct rpc_method_metrics *method_metrics; /* unknown methods, then by route index */
+    struct rpc_method_metrics unknown_metrics; /* of all methods without a route */
 
     /* atomic */
-    atomic_uint refs;         /* owner, connections */
-    atomic_size_t bytes;      /* counted bytes over all connections */
-    atomic_uint conn_count;   /* over all workers */
-    atomic_uint workers_open; /* workers whose handles are open */
+    _Atomic(struct rpc_routes *) added; /* owned: of the expected services; NULL before */
+    atomic_uint refs;                   /* owner, connections */
+    atomic_size_t bytes;                /* counted bytes over all connections */
+    atomic_uint conn_count;             /* over all workers */
+    atomic_uint workers_open;           /* workers whose handles are open */
 
     /* acceptor's loop (workers[0]) */
     int listen_fd;                 /* listening socket */
@@ -220,6 +230,12 @@ void rpc_server_release(struct sf_rpc_server *server);
 
 /* The worker's connection is gone. On the loop. */
 void rpc_worker_conn_closed(struct rpc_worker *worker);
+
+/* The route of `path`, NULL = none; *out_early: it is of a service that comes later, and
+ * not one that this build never serves. Any
+ * thread. */
+const struct sf_rpc_route *rpc_server_route(struct sf_rpc_server *server, struct sf_view path,
+                                            bool *out_early);
 
 /* Counts a finished call. On the loop. */
 void rpc_server_count_call(struct sf_rpc_server *server, const struct sf_rpc_route *route,

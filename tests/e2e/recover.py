@@ -11,7 +11,8 @@ import time
 import grpc
 
 from catalog_calls import admission, caught_up, get_collection, get_namespace, get_schema, get_sync, list_collections, put_collection, put_namespace
-from harness import (VISIBLE, Api, Stream, batch, catalog_operations, ids, keyring, meta, parse_rows, plan_request, private, refused,
+from harness import (VISIBLE, Api, Stream, batch, catalog_operations, coordinator, ids, keyring, meta, parse_rows, plan_request, private,
+                     proves, refused,
                      row, run, server, sf, state_key)
 
 REQUIRED = sf.DOC_ID_GENERATION_POLICY_CALLER_REQUIRED
@@ -232,6 +233,101 @@ def test_moved_folder():
     one.start()
     assert world.picture() == before
     world.replays()
+
+
+def start_locked(one):
+    """Starts without waiting, over a projection that is lost and that nobody can write; returns what unlocks it."""
+    lock = sqlite3.connect(one.data / "projection.sqlite", isolation_level=None)
+    lock.execute("DELETE FROM catalog_lane_shards")
+    lock.execute("BEGIN IMMEDIATE")
+    with open(one.folder / "server.log", "ab") as log:
+        one.process = subprocess.Popen(one.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    deadline = time.monotonic() + 20
+    while one.log().count("server_listening") < 2:
+        assert one.alive() and time.monotonic() < deadline, one.log()[-2000:]
+        time.sleep(0.005)
+    return lock
+
+
+def http_of(one, method, path, body=None):
+    connection = http.client.HTTPConnection("127.0.0.1", one.es_port, timeout=10)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read() or b"null"), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+def test_recovery_is_told():
+    """While the projection is rebuilt every port answers, and says that it waits for it; then all serve."""
+    proves("CCS-11-17", "CCS-11-04", "CCS-11-12")
+    one = new_server()
+    a = Api(one)
+    ns = a.namespace("told")
+    names = [a.collection(ns.namespace_id).collection_name for _ in range(200)]
+    ref = a.ready_collection(ns.namespace_id, "books")
+    assert one.stop() == 0
+    lock = start_locked(one)
+    a = Api(one)
+    health = a.channel.unary_unary("/grpc.health.v1.Health/Check")
+    mutation = sf.PutCollectionMetadataRequest(meta=meta("told-1"), encryption=sf.EncryptionPolicy(
+        provider_managed=sf.ProviderManagedEncryption()), name_binding=sf.CollectionNameBinding(
+            namespace_id=ns.namespace_id, collection_name="later"))
+    recovery = {"catalog_unavailable_reason": "recovery"}
+    for call in (lambda: get_collection(a, collection=ref), lambda: a.catalog.PutCollectionMetadata(mutation, timeout=5),
+                 lambda: admission(a, ref), lambda: a.catalog_operations.ListCatalogJobs(
+                     catalog_operations.ListCatalogJobsRequest(), timeout=5)):
+        refused("SF_CATALOG_UNAVAILABLE", call, "catalog.catalog_unavailable.recovery", recovery)
+    refused("SF_CATALOG_UNAVAILABLE", lambda: a.allocate(ref, None), "", recovery)
+    refused("SF_CATALOG_UNAVAILABLE", lambda: Stream(a), "catalog.catalog_unavailable.recovery", recovery)
+    refused("SF_BACKEND_UNAVAILABLE", lambda: a.coordinator.GetCollectionWatermarks(
+        coordinator.GetCollectionWatermarksRequest(collection=ref), timeout=5), "backend_unavailable",
+        {"failing_authority": "coordinator", "outcome_unknown": "false"})
+    refused("SF_UNIMPLEMENTED", lambda: a.raw("/searchfabric.v1.NoSuchService/Nothing", b""))
+    assert health(b"", timeout=5) == b"\x08\x02"  # NOT_SERVING
+    assert health(b"\x0a\x25searchfabric.v1.CatalogControlService", timeout=5) == b"\x08\x02"
+    assert one.get("/healthz")[0] == 200
+    status, body = one.get("/readyz")
+    assert status == 503 and json.loads(body)["reason"] == "recovery", body
+    ccs = next(worker for worker in json.loads(body)["workers"] if worker["name"] == "ccs")
+    assert ccs["state"] == "starting" and "projection" in ccs["detail"], ccs
+    for method, path in (("GET", "/"), ("GET", "/books"), ("POST", "/books/_doc")):
+        status, body, headers = http_of(one, method, path, "{}" if method == "POST" else None)
+        assert status == 503 and headers["Retry-After"] == "1", (path, status, headers)
+        assert "the catalog is recovering [SF_CATALOG_UNAVAILABLE]" in body["error"]["reason"], body
+    out = one.sfctl("status")
+    assert out.returncode == 0 and b"recovering" in out.stdout and b"brought up to date" in out.stdout, out
+    out = one.sfctl("namespace", "list")
+    assert out.returncode == 3 and b"starts and recovers" in out.stderr, out
+    lock.execute("ROLLBACK")
+    lock.close()
+    deadline = time.monotonic() + 30
+    while one.get("/readyz")[0] != 200:
+        assert one.alive() and time.monotonic() < deadline, one.log()[-2000:]
+        time.sleep(0.01)
+    assert "rebuild" in one.log()
+    assert health(b"", timeout=5) == b"\x08\x01"
+    assert get_collection(a, collection=ref).collection_name == "books"
+    made = a.catalog.PutCollectionMetadata(mutation, timeout=20).descriptor
+    assert sorted(names + ["books"]) == sorted(c.collection_name for c in list_collections(a, ns.namespace_id, size=1000).collections
+                                               if c.collection_name != "later")
+    assert a.catalog.PutCollectionMetadata(mutation, timeout=20).descriptor == made
+    assert http_of(one, "GET", "/")[0] == 200
+    a.allocate(ref, None)
+    one.stop()
+
+
+def test_signal_during_the_recovery():
+    """SIGTERM ends a start that is still recovering; the next one serves."""
+    one = new_server()
+    assert one.stop() == 0
+    lock = start_locked(one)
+    assert one.stop(timeout=2) == 0
+    lock.execute("ROLLBACK")
+    lock.close()
+    one.start()
+    one.stop()
 
 
 def test_interrupted_starts():

@@ -734,6 +734,61 @@ static void test_bad_addresses(void **state)
     sf_rpc_server_stop(NULL, 0);
 }
 
+/* ---- services that come later ---- */
+
+static void refuse_early(void *self, struct sf_view path, struct sf_diag *diag)
+{
+    sf_diag_set(diag, SF_BACKEND_UNAVAILABLE, "%.*s is not served yet", (int)path.len,
+                (const char *)path.ptr);
+    sf_diag_detail(diag, "failing_authority", "%s", (const char *)self);
+}
+
+/* The code of one call of the echo to a server with an expected service. */
+static enum sf_err call_early(struct sf_channel *to, const char *path, struct sf_diag *diag)
+{
+    struct sf_arena *arena = sf_arena_new(1u << 20);
+    Sftest__V1__EchoRequest request = request_of("early");
+    struct sf_call_options options = {.timeout_ms = 10000};
+    const ProtobufCMessage *response = NULL;
+
+    sf_diag_init(diag);
+    enum sf_err err =
+        sf_channel_unary_wait(to, NULL, path, &request.base, &options, arena, diag, &response);
+    sf_arena_destroy(arena);
+    return err;
+}
+
+static void test_services_that_come_later(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"sftest.v1.Echo"};
+    static char authority[] = "echo";
+    const struct sf_rpc_expected expected = {
+        .services = names, .count = 1, .refuse = refuse_early, .self = authority};
+    struct sf_rpc_server_options options = {
+        .host = "127.0.0.1", .reactors = reactors, .expected = &expected, .metrics = metrics};
+    const struct sf_service *services[] = {sf_echo_service(echo)};
+    struct sf_rpc_server *early = NULL;
+    struct sf_channel *to = NULL;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    assert_int_equal(sf_rpc_server_start(&options, &diag, &early), SF_OK);
+    assert_int_equal(sf_grpc_channel_new(sf_reactors_loop(reactors, 0), "127.0.0.1",
+                                         sf_rpc_server_port(early), &diag, &to),
+                     SF_OK);
+    sf_grpc_channel_add_service(to, &sftest__v1__echo__descriptor);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(call_early(to, PATH("Unary"), &diag), SF_BACKEND_UNAVAILABLE);
+        assert_string_equal(sf_diag_get(&diag, "failing_authority"), "echo");
+        assert_string_equal(diag.message, "/sftest.v1.Echo/Unary is not served yet");
+    }
+    sf_rpc_server_add(early, services, 1);
+    assert_int_equal(call_early(to, PATH("Unary"), &diag), SF_OK);
+    sf_channel_destroy(to);
+    sf_rpc_server_stop(early, 5000);
+}
+
 /* ---- limits that options lower ---- */
 
 static struct sf_rpc_server *limited_start(struct sf_rpc_server_options options)
@@ -902,6 +957,7 @@ int main(void)
         CASE(test_reflection),
         CASE(test_metrics),
         CASE(test_bad_addresses),
+        CASE(test_services_that_come_later),
         CASE(test_option_message_bytes),
         CASE(test_option_streams),
         CASE(test_option_connections),
