@@ -7,7 +7,8 @@
  * in hand, and at its replay-success object. What is found is answered and leaves.
  *
  * Admit: one conditional read of the admission facts for all members that are left. A refused
- * collection costs no read of the allocator's state.
+ * collection costs no read of the allocator's state. On a store of many owners a refusal is told
+ * after a second look-up: a result that stood when the facts were read is the answer.
  *
  * Load: a lane without state in hand reads it and finishes what is pending there
  * (allocator_recover.c); then every member is looked up again, because another owner may have
@@ -68,14 +69,19 @@ static void group_add(struct sf_alloc_group *g, struct sf_alloc_op *op)
     g->ops[g->count++] = op;
 }
 
-/* Refuses member `index` with a copy of `diag`. */
+/* Refuses member `index` with a copy of `diag`. Between its look-up and the facts that refuse it
+ * another owner may have made its result and answered it: it is looked up once more. */
 static void member_refuse(struct sf_alloc_lane *lane, size_t index, const struct sf_diag *diag)
 {
     struct sf_alloc_op *op = lane->group.ops[index];
 
     sf_alloc_group_remove(lane, index);
     *sf_call_diag(op->call) = *diag;
-    sf_alloc_op_refuse(op);
+    if (sf_err_info(diag->err)->retry_same_key || lane->shard->allocator->deps.store->exclusive ||
+        SF_MUTANT(alloc_refuses_at_once))
+        sf_alloc_op_refuse(op);
+    else
+        sf_alloc_settle_refusal(op);
 }
 
 void sf_alloc_group_refuse(struct sf_alloc_lane *lane, const struct sf_diag *diag)

@@ -41,7 +41,7 @@ enum sf_alloc_op_phase {
     SF_OP_READING,    /* its replay-success object is being read */
     SF_OP_FRESH,      /* has no result yet: its plan may run */
     SF_OP_PLANNED,    /* ran; covered by the group's state write */
-    SF_OP_REFUSED,    /* refused behind a plan of the same group: told when the write stands */
+    SF_OP_REFUSED,    /* refused; told when a write before it stands, or after a second look-up */
     SF_OP_SETTLING    /* covered by a standing state write; its own object is being written */
 };
 
@@ -169,11 +169,11 @@ struct sf_alloc_lane {
     struct sf_alloc_op **queue_tail; /* where the next one is linked */
     size_t ops;                      /* requests of this lane, those that joined included */
 
-    bool owned;                       /* this process wrote the state and no newer owner was met */
-    uint64_t epoch;                   /* of the ownership, while owned */
-    uint64_t seen_version;            /* highest allocator_state_version seen; it never goes back */
-    bool space_warned;                /* few ids are left, and that was logged */
-    struct sf_alloc_state in_hand;    /* the state, unless COLD */
+    bool owned;                    /* this process wrote the state and no newer owner was met */
+    uint64_t epoch;                /* of the ownership, while owned */
+    uint64_t seen_version;         /* highest allocator_state_version seen, in state or results */
+    bool space_warned;             /* few ids are left, and that was logged */
+    struct sf_alloc_state in_hand; /* the state, unless COLD */
     struct sf_alloc_pending *pending; /* owned array */
     size_t pending_count;             /* of them */
     size_t pending_cap;               /* entries there is room for */
@@ -394,6 +394,10 @@ void sf_alloc_settle_send(struct sf_alloc_op *op);
 /* The key is pending in the state in hand: finishes that apply first, then op is answered from it.
  */
 void sf_alloc_settle_pending(struct sf_alloc_op *op, const struct sf_alloc_pending *pending);
+
+/* op, out of its group, is refused with the error in its call's diag unless its object stands by
+ * now: then that is the answer. */
+void sf_alloc_settle_refusal(struct sf_alloc_op *op);
 
 /* `record` stands under op's key: answers, remembers, and no longer carries it on. `fresh`: it is
  * the result of op's own apply. */

@@ -36,6 +36,10 @@ void sf_alloc_op_settled(struct sf_alloc_op *op, const sf_replay_record *record,
     struct sf_buf packed = {0};
 
     sf_alloc_pending_del(op->lane, op->key);
+    /* its state write stood before it: a load that finds an earlier state must not follow it */
+    if (record->allocator_state_version > op->lane->seen_version &&
+        !SF_MUTANT(alloc_result_forgotten))
+        op->lane->seen_version = record->allocator_state_version;
     sf_alloc_record_answer(record, &packed);
     sf_alloc_answer_put(op->shard, op->key, record->payload_fingerprint, sf_buf_view(&packed));
     if (fresh) {
@@ -92,12 +96,13 @@ static void read_back_done(struct sf_get *get)
     sf_arena_destroy(arena);
 }
 
-static void read_back(struct sf_alloc_op *op)
+/* Reads op's object. */
+static void read_object(struct sf_alloc_op *op, sf_get_done_fn done)
 {
     sf_buf_clear(&op->get.body);
     op->get.key = sf_buf_view(&op->object_key);
     op->get.loop = op->shard->loop;
-    op->get.done = read_back_done;
+    op->get.done = done;
     sf_store_get(op->shard->allocator->deps.store, &op->get);
 }
 
@@ -115,7 +120,7 @@ void sf_alloc_settle_result(struct sf_alloc_op *op, enum sf_err err)
         sf_alloc_op_settled(op, op->record, true);
         break;
     case SF_ERR_PRECONDITION:
-        read_back(op);
+        read_object(op, read_back_done);
         break;
     case SF_ERR_AMBIGUOUS:
     case SF_ERR_UNAVAILABLE:
@@ -149,6 +154,34 @@ void sf_alloc_settle_send(struct sf_alloc_op *op)
     op->batch = (struct sf_batch){
         .puts = &op->put, .count = 1, .loop = op->shard->loop, .done = settle_done};
     sf_store_submit(op->shard->allocator->deps.store, &op->batch);
+}
+
+static void refusal_checked(struct sf_get *get)
+{
+    struct sf_alloc_op *op = SF_CONTAINER_OF(get, struct sf_alloc_op, get);
+    struct sf_diag *diag = sf_call_diag(op->call);
+    sf_replay_record *record = NULL;
+
+    if (get->err == SF_ERR_NOT_FOUND) {
+        sf_alloc_op_refuse(op);
+        return;
+    }
+    if (get->err != SF_OK) {
+        sf_alloc_op_unavailable(op, false, "the replay lookup failed");
+        return;
+    }
+    struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
+    if (sf_alloc_record_decode(sf_buf_view(&get->body), op->key, arena, diag, &record) != SF_OK)
+        sf_alloc_op_refuse(op);
+    else
+        sf_alloc_op_settled(op, record, false);
+    sf_arena_destroy(arena);
+}
+
+void sf_alloc_settle_refusal(struct sf_alloc_op *op)
+{
+    op->phase = SF_OP_REFUSED;
+    read_object(op, refusal_checked);
 }
 
 /* Encodes op's record once; the bytes and their attempt id stay for every repeat. */

@@ -25,6 +25,8 @@ struct verify {
     Searchfabric__V1__AllocatorStateObject *state; /* NULL when there is none */
     struct sf_etag etag;
     struct sf_watermark mark;
+    uint64_t version; /* highest allocator_state_version of a result */
+    uint64_t epoch;   /* highest allocation_epoch of a result */
     int64_t restored_at_unix_ms;
 };
 
@@ -64,9 +66,14 @@ static enum sf_err read_mark(struct verify *v)
     return err;
 }
 
-/* Raises the mark above what `record` realized. */
+/* Raises the mark above what `record` realized, version and epoch to those of its apply: no result
+ * may be of a later write than the state that covers it. */
 static void cover(struct verify *v, const sf_replay_record *record)
 {
+    if (record->allocator_state_version > v->version)
+        v->version = record->allocator_state_version;
+    if (record->allocation_epoch > v->epoch)
+        v->epoch = record->allocation_epoch;
     for (size_t i = 0; i < record->n_realized_doc_ids; i++) {
         uint64_t id = record->realized_doc_ids[i]->doc_id->u64;
         struct sf_watermark above = {.next = id + 1, .exhausted = id == UINT64_MAX};
@@ -166,8 +173,11 @@ static enum sf_err write_state(struct verify *v, int64_t now_unix_ms)
     state->namespace_id = v->collection.namespace_id.v;
     state->collection_id = v->collection.collection_id.v;
     state->next_doc_id = v->report->next_after;
-    state->allocation_epoch++;
-    state->allocator_state_version++;
+    state->allocation_epoch =
+        1 + (state->allocation_epoch > v->epoch ? state->allocation_epoch : v->epoch);
+    state->allocator_state_version =
+        1 +
+        (state->allocator_state_version > v->version ? state->allocator_state_version : v->version);
     state->owner_id = v->attempts->process;
     state->n_pending_applies = 0;
     if (state->updated_at_unix_ms < now_unix_ms)

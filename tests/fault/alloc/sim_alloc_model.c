@@ -19,16 +19,32 @@ struct outcome {
     bool burned;          /* refused with SF_VERSION_CONFLICT */
     bool answered;        /* finally: success or a refusal of the plan */
     bool stands;          /* a replay-success object is there */
+    int64_t stood_at_ms;  /* since when */
     struct sf_etag etag;  /* of that object */
     struct sf_buf key;    /* of that object */
 };
 
+/* Watermarks reach 2^64. */
+__extension__ typedef unsigned __int128 wide_t;
+
+#define MAX_VERSIONS 1024
+#define END          ((wide_t)1 << 64) /* the bound of a collection without ids */
+
+/* One write of a state object. */
+struct seen_write {
+    wide_t before;  /* watermark that it met */
+    wide_t after;   /* watermark that it set */
+    uint64_t epoch; /* of its owner */
+};
+
 /* A state object as seen last. */
 struct seen_state {
-    struct sf_watermark next;
-    uint64_t epoch;
-    uint64_t version;
-    struct sf_etag etag;
+    wide_t next;                            /* watermark */
+    uint64_t epoch;                         /* allocation_epoch */
+    uint64_t version;                       /* allocator_state_version */
+    char owner[64];                         /* of the epoch */
+    struct sf_etag etag;                    /* of the object */
+    struct seen_write writes[MAX_VERSIONS]; /* by version */
 };
 
 struct model {
@@ -40,13 +56,45 @@ struct model {
     uint64_t seen_puts;
 };
 
+/* The second collection had an owner before, who left few ids. */
+static void plant_near_the_end(struct model *m, uint64_t next)
+{
+    Searchfabric__V1__AllocatorStateObject state = SEARCHFABRIC__V1__ALLOCATOR_STATE_OBJECT__INIT;
+    char text[SF_ALLOC_DECIMAL_BYTES];
+    struct sf_buf key = {0};
+    struct sf_buf body = {0};
+
+    (void)snprintf(text, sizeof(text), "%" PRIu64, next);
+    state.attempt_id = (char *)"planted-1";
+    state.namespace_id = MODEL_NS;
+    state.collection_id = 2;
+    state.next_doc_id = text;
+    state.allocation_epoch = 1;
+    state.allocator_state_version = 1;
+    state.owner_id = (char *)"planted";
+    sf_alloc_state_key((struct sf_collection_ref){{MODEL_NS}, {2}}, &key);
+    sf_durable_encode(&state.base, &body, NULL);
+    struct sf_put put = {
+        .key = sf_buf_view(&key), .body = sf_buf_view(&body), .cond = SF_PUT_ABSENT};
+    SIM_CHECK(m->sim, sf_store_put_wait(sim_backend(m->sim), NULL, &put) == SF_OK);
+    sf_buf_fini(&key);
+    sf_buf_fini(&body);
+}
+
 struct model *model_new(struct sim *sim)
 {
     struct model *m = sf_calloc(1, sizeof(*m));
     struct sf_rng *rng = sim_rng(sim);
+    uint64_t base[1 + MODEL_COLLECTIONS] = {0}; /* where the ids of a collection begin */
 
     m->sim = sim;
     m->ids = sf_map_new();
+    if (sf_rng_below(rng, 2) == 0) {
+        base[2] = UINT64_MAX - 10 - sf_rng_below(rng, 30);
+        plant_near_the_end(m, base[2]);
+        m->seen_puts = UINT64_MAX;
+        model_check_step(m);
+    }
     for (unsigned i = 0; i < MODEL_REQUESTS; i++) {
         struct model_request *q = &m->requests[i];
         (void)snprintf(q->key, sizeof(q->key), "r%u", i);
@@ -54,9 +102,12 @@ struct model *model_new(struct sim *sim)
         q->count = 1 + sf_rng_below(rng, MODEL_ITEMS);
         uint64_t shape = sf_rng_below(rng, 3);
         uint64_t at = 2u * i + sf_rng_below(rng, 6);
+        if (sf_rng_below(rng, 12) == 0)
+            at += 10 * MODEL_MAX_JUMP; /* out of reach */
         for (size_t k = 0; k < q->count; k++) {
-            bool issue = shape == 0 || (shape == 2 && sf_rng_below(rng, 2) == 0);
-            q->items[k] = issue ? MODEL_ISSUE : at;
+            bool issue = shape == 0 || (shape == 2 && sf_rng_below(rng, 2) == 0) ||
+                         at >= UINT64_MAX - base[q->collection_id]; /* MODEL_ISSUE is no id here */
+            q->items[k] = issue ? MODEL_ISSUE : base[q->collection_id] + at;
             at += 1 + sf_rng_below(rng, 3);
         }
     }
@@ -78,12 +129,42 @@ const struct model_request *model_request(const struct model *m, unsigned index)
     return &m->requests[index];
 }
 
+/* The arithmetic of the note, written down once more: the outcome of a plan at this watermark. */
+static enum sf_err plan_outcome(const struct model_request *q, wide_t next)
+{
+    for (size_t i = 0; i < q->count; i++) {
+        wide_t id = q->items[i] == MODEL_ISSUE ? next : q->items[i];
+        if (id >= END)
+            return SF_TOO_MANY_OPERATIONS;
+        if (id < next)
+            return SF_VERSION_CONFLICT;
+        if (id - next > MODEL_MAX_JUMP)
+            return SF_TOO_MANY_OPERATIONS;
+        next = id + 1;
+    }
+    return SF_OK;
+}
+
+/* Plans that name an id twice are malformed; the others fail for the watermark alone. */
+static void check_refusal(struct model *m, unsigned index, enum sf_err err)
+{
+    const struct model_request *q = &m->requests[index];
+
+    m->seen_puts = UINT64_MAX; /* look at once: a refusal speaks of a state that stands */
+    model_check_step(m);
+    if (plan_outcome(q, m->states[q->collection_id - 1].next) == SF_OK)
+        sim_violation(m->sim, "%s was refused (%s) and fits the watermark", q->key,
+                      sf_err_info(err)->name);
+}
+
 void model_answered(struct model *m, unsigned index, enum sf_err err, struct sf_view packed)
 {
     struct outcome *o = &m->outcomes[index];
     const char *key = m->requests[index].key;
 
     o->answered = true;
+    if (err != SF_OK)
+        check_refusal(m, index, err);
     if (err == SF_VERSION_CONFLICT)
         o->burned = true;
     if (err == SF_OK) {
@@ -100,6 +181,16 @@ void model_answered(struct model *m, unsigned index, enum sf_err err, struct sf_
     }
     if (o->burned && o->packed.len != 0)
         sim_violation(m->sim, "%s was refused as burned and succeeded", key);
+}
+
+void model_dropped(struct model *m, unsigned index, int64_t drop_at_ms, bool answered_before)
+{
+    struct outcome *o = &m->outcomes[index];
+
+    o->answered = true;
+    if (answered_before || (o->stands && o->stood_at_ms < drop_at_ms))
+        sim_violation(m->sim, "%s was answered, and not again once its collection was dropped",
+                      m->requests[index].key);
 }
 
 bool model_succeeded(const struct model *m, unsigned index)
@@ -138,31 +229,67 @@ static ProtobufCMessage *read_object(struct model *m, struct sf_view key,
     return message;
 }
 
+/* A state object that was not seen before. */
+static void take_write(struct model *m, unsigned c, const Searchfabric__V1__AllocatorStateObject *o,
+                       const struct sf_etag *etag)
+{
+    struct seen_state *seen = &m->states[c];
+    struct sf_watermark mark;
+
+    SIM_CHECK(m->sim, sf_watermark_parse(sf_view_str(o->next_doc_id), &mark));
+    wide_t next = mark.exhausted ? END : mark.next;
+    if (next < seen->next)
+        sim_violation(m->sim, "the watermark of collection %u went back", c + 1);
+    if (o->allocator_state_version != seen->version + 1)
+        sim_violation(m->sim, "version %" PRIu64 " of collection %u follows %" PRIu64,
+                      o->allocator_state_version, c + 1, seen->version);
+    if (o->allocation_epoch < seen->epoch || o->allocation_epoch > seen->epoch + 1)
+        sim_violation(m->sim, "epoch %" PRIu64 " of collection %u follows %" PRIu64,
+                      o->allocation_epoch, c + 1, seen->epoch);
+    if ((strcmp(o->owner_id, seen->owner) == 0) != (o->allocation_epoch == seen->epoch))
+        sim_violation(m->sim, "epoch %" PRIu64 " of collection %u has two owners, or an owner two",
+                      o->allocation_epoch, c + 1);
+    SIM_CHECK(m->sim, o->allocator_state_version < MAX_VERSIONS);
+    seen->writes[o->allocator_state_version] =
+        (struct seen_write){.before = seen->next, .after = next, .epoch = o->allocation_epoch};
+    seen->next = next;
+    seen->epoch = o->allocation_epoch;
+    seen->version = o->allocator_state_version;
+    (void)snprintf(seen->owner, sizeof(seen->owner), "%s", o->owner_id);
+    seen->etag = *etag;
+}
+
 static void check_state(struct model *m, unsigned c, struct sf_arena *arena)
 {
     struct seen_state *seen = &m->states[c];
-    struct seen_state now = {0};
+    struct sf_etag etag;
     struct sf_buf key = {0};
 
     sf_alloc_state_key((struct sf_collection_ref){{MODEL_NS}, {c + 1}}, &key);
     const Searchfabric__V1__AllocatorStateObject *o = (const void *)read_object(
-        m, sf_buf_view(&key), &searchfabric__v1__allocator_state_object__descriptor, arena,
-        &now.etag);
+        m, sf_buf_view(&key), &searchfabric__v1__allocator_state_object__descriptor, arena, &etag);
     sf_buf_fini(&key);
     if (o == NULL) {
         SIM_CHECK(m->sim, seen->version == 0);
         return;
     }
-    SIM_CHECK(m->sim, sf_watermark_parse(sf_view_str(o->next_doc_id), &now.next));
-    now.epoch = o->allocation_epoch;
-    now.version = o->allocator_state_version;
-    if (strcmp(seen->etag.text, now.etag.text) == 0)
-        return;
-    if (sf_watermark_compare(now.next, seen->next) < 0)
-        sim_violation(m->sim, "the watermark of collection %u went back", c + 1);
-    if (now.version <= seen->version || now.epoch < seen->epoch)
-        sim_violation(m->sim, "version or epoch of collection %u went back or stood", c + 1);
-    *seen = now;
+    if (strcmp(seen->etag.text, etag.text) != 0)
+        take_write(m, c, o, &etag);
+}
+
+/* The state write that a replay-success object names. */
+static const struct seen_write *
+covering_write(struct model *m, const struct model_request *q,
+               const Searchfabric__V1__AllocatorReplaySuccessObject *object)
+{
+    const struct seen_state *seen = &m->states[q->collection_id - 1];
+    uint64_t version = object->allocator_state_version;
+
+    if (version == 0 || version > seen->version)
+        sim_violation(m->sim, "%s stands before its state write", q->key);
+    if (seen->writes[version].epoch != object->allocation_epoch)
+        sim_violation(m->sim, "%s is of another owner than its state write", q->key);
+    return &seen->writes[version];
 }
 
 /* A replay-success object that was not there before. */
@@ -172,24 +299,28 @@ static void take_object(struct model *m, struct sf_view key, struct outcome *o, 
     const struct model_request *q = &m->requests[index];
 
     o->stands = true;
+    o->stood_at_ms = sim_now_ms(m->sim);
     sf_buf_append(&o->key, key.ptr, key.len);
     if (o->burned)
         sim_violation(m->sim, "%s was refused as burned and has a success", q->key);
     if (object->n_realized_doc_ids != q->count)
         sim_violation(m->sim, "%s realized %zu of %zu items", q->key, object->n_realized_doc_ids,
                       q->count);
-    uint64_t last = 0;
+    const struct seen_write *write = covering_write(m, q, object);
+    wide_t next = write->before;
     for (size_t i = 0; i < q->count; i++) {
         uint64_t id = object->realized_doc_ids[i]->doc_id->u64;
         uint64_t slot[2] = {q->collection_id, id};
-        struct sf_watermark next = m->states[q->collection_id - 1].next;
-        if (!next.exhausted && id >= next.next)
-            sim_violation(m->sim, "%s realized %" PRIu64 " above the watermark", q->key, id);
-        if (q->items[i] != MODEL_ISSUE && q->items[i] != id)
-            sim_violation(m->sim, "%s asked for another id", q->key);
-        if (i > 0 && id <= last)
-            sim_violation(m->sim, "%s realized ids out of order", q->key);
-        last = id;
+        bool issue = q->items[i] == MODEL_ISSUE;
+        /* other plans of the same write may have moved the watermark before the first item */
+        if (id < next || (issue && i > 0 && id != next) || (!issue && q->items[i] != id) ||
+            (!issue && i > 0 && id - next > MODEL_MAX_JUMP))
+            sim_violation(m->sim, "%s realized %" PRIu64 " as item %zu", q->key, id, i);
+        if (object->realized_doc_ids[i]->allocator_issued != issue)
+            sim_violation(m->sim, "%s tells an issued id from a named one wrongly", q->key);
+        next = (wide_t)id + 1;
+        if (next > write->after)
+            sim_violation(m->sim, "%s realized %" PRIu64 " above its own write", q->key, id);
         if (sf_map_put(m->ids, sf_view_bytes(slot, sizeof(slot)), o) != NULL)
             sim_violation(m->sim, "doc id %" PRIu64 " of collection %" PRIu64 " realized twice", id,
                           q->collection_id);

@@ -1,11 +1,13 @@
 /*
  * What must hold of the allocator's objects and answers, kept beside the services under test:
  *
- *   watermarks, versions and epochs of state objects only grow; a version names one state
+ *   watermarks and epochs of state objects only grow, versions by one; an epoch has one owner
  *   no doc id stands in two replay-success objects of a collection
- *   when a replay-success object appears, its ids lie below the watermark that stands
+ *   a replay-success object names the state write that covers it: its ids follow the arithmetic of
+ *   its plan and lie between the watermark before that write and the one after it
  *   a replay-success object never changes
  *   an answer is what stands under its key; every later answer is the same, byte for byte
+ *   a plan that was refused is refused by the watermark that stands, too: a refusal moves nothing
  *   a key refused as burned never has a success
  */
 #ifndef SF_TESTS_SIM_ALLOC_MODEL_H
@@ -20,6 +22,7 @@
 #define MODEL_ITEMS       4
 #define MODEL_ISSUE       UINT64_MAX
 #define MODEL_NS          7u
+#define MODEL_MAX_JUMP    1000u /* of the catalog's policy */
 
 /* One request of the run; every client sends all of them. */
 struct model_request {
@@ -31,7 +34,8 @@ struct model_request {
 
 struct model;
 
-/* Requests are drawn from the world's seed. */
+/* Requests are drawn from the world's seed. In half of the runs the second collection starts near
+ * the end of its ids: its state is planted in the backend. */
 struct model *model_new(struct sim *sim);
 void model_free(struct model *model);
 
@@ -39,6 +43,11 @@ const struct model_request *model_request(const struct model *model, unsigned in
 
 /* An answer that counts: packed bytes with SF_OK, else what refused it. */
 void model_answered(struct model *model, unsigned index, enum sf_err err, struct sf_view packed);
+
+/* Refused because the collection was dropped at `drop_at_ms`. `answered_before`: a success had been
+ * answered when the request was sent. That, or a result that stood before the drop, forbids it; a
+ * plan admitted before the drop may still succeed beside it. */
+void model_dropped(struct model *model, unsigned index, int64_t drop_at_ms, bool answered_before);
 
 /* True once a success was answered. */
 bool model_succeeded(const struct model *model, unsigned index);
