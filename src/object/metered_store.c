@@ -122,6 +122,7 @@ static void on_get(struct sf_get *get)
     outer->err = get->err;
     outer->body = get->body;
     outer->etag = get->etag;
+    outer->absent_mark = get->absent_mark;
     free(m);
     outer->done(outer);
 }
@@ -144,6 +145,17 @@ static bool metered_get_now(struct sf_store *store, struct sf_get *get)
     int64_t start_ns = sf_clock_mono_ns(s->clock);
 
     if (s->inner->vtable->get_now == NULL || !s->inner->vtable->get_now(s->inner, get))
+        return false;
+    count_get(s, get, start_ns);
+    return true;
+}
+
+static bool metered_get_cached(struct sf_store *store, struct sf_get *get)
+{
+    struct metered_store *s = store_of(store);
+    int64_t start_ns = sf_clock_mono_ns(s->clock);
+
+    if (!sf_store_get_cached(s->inner, get))
         return false;
     count_get(s, get, start_ns);
     return true;
@@ -189,7 +201,8 @@ static const struct sf_store_vtable metered_vtable = {.submit = metered_submit,
                                                       .list = metered_list,
                                                       .remove = metered_remove,
                                                       .destroy = metered_destroy,
-                                                      .get_now = metered_get_now};
+                                                      .get_now = metered_get_now,
+                                                      .get_cached = metered_get_cached};
 
 static struct sf_metric *plain(struct sf_metrics *metrics, enum sf_metric_type type,
                                const char *name, const char *help)

@@ -40,6 +40,8 @@ struct sf_put {
                               (attempt_id inside) */
     enum sf_put_cond cond; /* condition */
     struct sf_etag match;  /* for SF_PUT_MATCH */
+    uint64_t absent_mark;  /* for SF_PUT_ABSENT: `absent_mark` of a read of this very key that found
+                              nothing; spares the store its own look. 0 = none */
     uint32_t stage;        /* 0-based; the batch's puts are sorted by stage */
     uint32_t command;      /* 0-based command of the batch, or SF_COMMAND_ALL */
     enum sf_err
@@ -72,6 +74,8 @@ struct sf_get {
     enum sf_err err;       /* SF_OK, SF_ERR_NOT_FOUND, SF_ERR_UNAVAILABLE */
     struct sf_buf body;    /* result, owned by the caller (sf_buf_fini) */
     struct sf_etag etag;   /* result */
+    uint64_t absent_mark;  /* result with SF_ERR_NOT_FOUND, for a create-only put of the key to the
+                              same store; 0 = none */
     uint64_t range_offset; /* first byte wanted */
     uint64_t range_len;    /* bytes wanted, 0 = to the end */
     struct sf_task task;   /* private to the store */
@@ -100,6 +104,8 @@ struct sf_store_vtable {
     /* A read on the caller's thread, which may block: true = get->err, body and etag are set and
      * `done` is not called. False, or NULL here: ask with `get`. */
     bool (*get_now)(struct sf_store *store, struct sf_get *get);
+    /* sf_store_get_cached; NULL = never */
+    bool (*get_cached)(struct sf_store *store, struct sf_get *get);
 };
 
 struct sf_store {
@@ -116,6 +122,15 @@ static inline void sf_store_submit(struct sf_store *store, struct sf_batch *batc
 static inline void sf_store_get(struct sf_store *store, struct sf_get *get)
 {
     store->vtable->get(store, get);
+}
+
+/* A read from memory alone, on the caller's thread, a loop included: true = get->err, body and etag
+ * are set and `done` is not called. False: it may need a disk or the network, ask with
+ * sf_store_get.
+ */
+static inline bool sf_store_get_cached(struct sf_store *store, struct sf_get *get)
+{
+    return store->vtable->get_cached != NULL && store->vtable->get_cached(store, get);
 }
 
 /* Runs a batch and waits; results stand in the puts. */

@@ -335,6 +335,95 @@ static void test_failed_write_is_in_doubt_and_stops_the_store(void **state)
     sf_store_destroy(store);
 }
 
+/* Looks a key up in memory; the mark of a look that found nothing. */
+static uint64_t look(struct sf_store *store, const char *key)
+{
+    struct sf_get get = {.key = sf_view_str(key)};
+
+    assert_true(sf_store_get_cached(store, &get));
+    assert_int_equal(get.err, SF_ERR_NOT_FOUND);
+    assert_true(get.absent_mark != 0);
+    return get.absent_mark;
+}
+
+static enum sf_err create(struct sf_store *store, const char *key, uint64_t mark)
+{
+    struct sf_put put = {.key = sf_view_str(key),
+                         .body = sf_view_str("1"),
+                         .cond = SF_PUT_ABSENT,
+                         .absent_mark = mark};
+
+    return sf_store_put_wait(store, NULL, &put);
+}
+
+static void test_reads_from_memory(void **state)
+{
+    struct sf_store *store = open_store();
+    struct sf_etag etag = put_any(store, "k", "body");
+    struct sf_get get = {.key = sf_view_str("k")};
+
+    (void)state;
+    assert_true(sf_store_get_cached(store, &get));
+    assert_int_equal(get.err, SF_OK);
+    assert_string_equal(get.etag.text, etag.text);
+    assert_true(sf_view_equal(sf_buf_view(&get.body), sf_view_str("body")));
+    assert_int_equal(get.absent_mark, 0);
+    sf_buf_fini(&get.body);
+    (void)look(store, "other");
+    sf_store_destroy(store);
+}
+
+/* A create-only put with the mark of a look stays create-only, whatever came in between. */
+static void test_absent_mark_never_overrules_the_condition(void **state)
+{
+    struct sf_store *store = open_store();
+    uint64_t mark = look(store, "k");
+
+    (void)state;
+    assert_int_equal(create(store, "k", mark), SF_OK);
+    assert_int_equal(create(store, "k", mark), SF_ERR_PRECONDITION);
+    assert_int_equal(create(store, "k", 0), SF_ERR_PRECONDITION);
+    assert_int_equal(sf_store_remove_wait(store, NULL, sf_view_str("k")), SF_OK);
+    assert_int_equal(create(store, "k", mark), SF_OK);
+    sf_store_destroy(store);
+    store = open_store();
+    assert_int_equal(create(store, "k", 0), SF_ERR_PRECONDITION);
+    sf_store_destroy(store);
+}
+
+/* Two creates of one key in one batch, both with a mark: one stands. A swap follows what the batch
+ * did before it. */
+static void test_one_batch_sees_its_own_puts(void **state)
+{
+    struct sf_store *store = open_store();
+    struct sf_etag stale = put_any(store, "swapped", "1");
+    uint64_t mark = look(store, "k");
+    struct sf_put puts[] = {
+        {.key = sf_view_str("k"), .cond = SF_PUT_ABSENT, .absent_mark = mark},
+        {.key = sf_view_str("k"), .cond = SF_PUT_ABSENT, .absent_mark = mark, .command = 1},
+        {.key = sf_view_str("swapped"), .cond = SF_PUT_MATCH, .match = stale, .command = 2},
+        {.key = sf_view_str("swapped"), .cond = SF_PUT_MATCH, .match = stale, .command = 3}};
+    struct sf_batch batch = {.puts = puts, .count = SF_ARRAY_LEN(puts)};
+    struct sf_etag read;
+    struct sf_buf body = {0};
+
+    (void)state;
+    sf_store_submit_wait(store, NULL, &batch);
+    assert_int_equal(puts[0].err, SF_OK);
+    assert_int_equal(puts[1].err, SF_ERR_PRECONDITION);
+    assert_int_equal(puts[2].err, SF_OK);
+    assert_int_equal(puts[3].err, SF_ERR_PRECONDITION);
+    puts[0] = (struct sf_put){.key = sf_view_str("last"), .body = sf_view_str("first")};
+    puts[1] = (struct sf_put){.key = sf_view_str("last"), .body = sf_view_str("second")};
+    batch.count = 2;
+    sf_store_submit_wait(store, NULL, &batch);
+    assert_int_equal(sf_store_get_wait(store, NULL, sf_view_str("last"), &body, &read), SF_OK);
+    assert_true(sf_view_equal(sf_buf_view(&body), sf_view_str("second")));
+    assert_string_equal(read.text, puts[1].etag.text);
+    sf_buf_fini(&body);
+    sf_store_destroy(store);
+}
+
 #define EMBEDDED(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(int argc, char **argv)
@@ -353,6 +442,9 @@ int main(int argc, char **argv)
                                        EMBEDDED(test_completions_run_on_the_loop),
                                        EMBEDDED(test_queue_larger_than_a_merge),
                                        EMBEDDED(test_kill_loses_nothing_acknowledged),
+                                       EMBEDDED(test_reads_from_memory),
+                                       EMBEDDED(test_absent_mark_never_overrules_the_condition),
+                                       EMBEDDED(test_one_batch_sees_its_own_puts),
                                        EMBEDDED(test_failed_write_is_in_doubt_and_stops_the_store)};
 
     return SF_RUN_TESTS("embedded_store", tests);
