@@ -225,7 +225,10 @@ static void member_resolve(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
     op->get.loop = lane->shard->loop;
     op->get.done = lookup_done;
     lane->group.reads++;
-    sf_store_get(lane->shard->allocator->deps.store, &op->get);
+    if (sf_store_get_cached(lane->shard->allocator->deps.store, &op->get))
+        lookup_done(&op->get);
+    else
+        sf_store_get(lane->shard->allocator->deps.store, &op->get);
 }
 
 void sf_alloc_group_resolve(struct sf_alloc_lane *lane)

@@ -145,7 +145,8 @@ void sf_alloc_op_put_fill(struct sf_alloc_op *op, struct sf_put *put)
 {
     *put = (struct sf_put){.key = sf_buf_view(&op->object_key),
                            .body = sf_buf_view(&op->body),
-                           .cond = SF_MUTANT(alloc_replay_overwrites) ? SF_PUT_ANY : SF_PUT_ABSENT};
+                           .cond = SF_MUTANT(alloc_replay_overwrites) ? SF_PUT_ANY : SF_PUT_ABSENT,
+                           .absent_mark = op->get.absent_mark};
 }
 
 void sf_alloc_settle_send(struct sf_alloc_op *op)
