@@ -33,7 +33,8 @@ check: deps
 test: deps
 	@tools/run-tests
 
-bench: deps
+bench:
+	@tools/deps bench
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@tools/run-bench

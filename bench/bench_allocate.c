@@ -1,337 +1,350 @@
 /*
- * AllocateIds beside raw puts of the same store, in the same run, round by round.
+ * AllocateIds over gRPC, durably: the server in a process of its own, whose CPU time is the figure;
+ * the clients here, on the same cores. Peers that realize an id and keep a replay row for it run
+ * in between (--peers, tools/bench-ids): PostgreSQL's sequence and insert, Redis' INCR and SET with
+ * a sync for every turn, etcd's put.
  *
- *   one     closed loops of fresh one-item issue plans, all on one collection
- *   many    the same spread over 64 collections
- *   bulk    plans of 100 issue items on one collection
- *   replay  the same key again and again (answers remembered)
- *   peer    closed loops that submit one create-only put of a replay object's size
- *
- * The peer is what the store alone costs. An allocation adds the lookup, the admission read, the
- * receipt, two JSON objects and its share of the state write. Calls go through the in-process
- * channel, so the CPU per operation holds the caller's part too.
+ *   issue     single `issue` plans of one collection, 64 and 1,024 in flight
+ *   spread    the same, round robin over 10,000 collections
+ *   plans     plans of 1,000 items: issue, explicit, mixed
+ *   replays   known keys: from memory, from the store
+ *   far       a store that answers a put after 20 ms
+ *   lanes     collections touched once: memory of a lane, and with a bound
  */
 #include <argp.h>
-#include <semaphore.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "allocator/allocator.h"
-#include "base/log.h"
+#include "alloc_load.h"
+#include "alloc_node.h"
 #include "base/mem.h"
 #include "bench_common.h"
-#include "contract/descriptor_set.h"
 #include "exec/reactor.h"
-#include "searchfabric/v1/catalog_control_private.pb-c.h"
 
-#define MOST_CLIENTS 512u
-#define MOST_SAMPLES (4u << 20)
-#define BULK_ITEMS   100u
-#define PEER_BYTES   1400u /* of a one-item replay-success object */
-#define ROUNDS       3
-#define REACTORS     2u
+#define CONNECTIONS  8u
+#define RECORD_BYTES 1400u /* of a one-item replay-success object: what the peers store */
+#define COLLECTIONS  10000u
+#define FAR_MS       20u
 
-enum kind { KIND_ONE, KIND_MANY, KIND_BULK, KIND_REPLAY, KIND_PEER, KIND_COUNT };
-
-/* What one kind of run came to, over its rounds. */
-struct result {
-    uint32_t *latencies_us; /* samples, unsorted until printed */
-    _Atomic size_t count;
-    double seconds;
-    double cpu_seconds;
-};
-
-/* One closed loop: an allocation, or a put. */
-struct client {
-    struct bench *bench;
-    unsigned id;
-    uint64_t next; /* number of its next key */
-    int64_t sent_ns;
-    char key[64];
-    Searchfabric__V1__AllocateIdsRequest request;
-    Searchfabric__V1__RequestMeta meta;
-    Searchfabric__V1__CollectionRef collection;
-    Searchfabric__V1__AllocationPlan plan;
-    Searchfabric__V1__AllocationPlanItem item;
-    Searchfabric__V1__IssueItem issue;
-    Searchfabric__V1__AllocationPlanItem *items[BULK_ITEMS];
-    struct sf_batch batch;
-    struct sf_put put;
-    char body[PEER_BYTES];
+/* The command line. */
+struct command {
+    const char *folder; /* where the stores go */
+    const char *peers;  /* tools/bench-ids, NULL = no peers */
+    const char *only;   /* the part to run, NULL = all */
+    int64_t ms;         /* of one run */
+    size_t lanes;       /* collections touched once */
+    bool brief;         /* checks only that everything runs */
 };
 
 struct bench {
-    struct sf_reactors *reactors;
-    struct sf_store *store;
-    struct sf_channel *channel;
-    struct sf_allocator *allocator;
-    struct result *result; /* of the run under way */
-    enum kind kind;
-    unsigned round; /* numbers the runs, so that keys are new */
-    int64_t end_ns; /* nothing new after this */
-    _Atomic unsigned running;
-    sem_t done;
-    struct client clients[MOST_CLIENTS];
+    struct command command;
+    struct sf_reactors *reactors; /* the clients' */
+    struct sf_loop *loop;
+    char path[512];  /* of the present store */
+    unsigned stores; /* made so far */
+    uint64_t run;    /* numbers the runs, so that keys are new */
 };
 
-/* ---- the catalog: facts from memory, confirmed by their validator ---- */
-
-static void ccs_read(void *self, struct sf_call *call, const ProtobufCMessage *message)
+static bool wanted(const struct bench *b, const char *part)
 {
-    const Searchfabric__V1__GetCollectionAdmissionStateRequest *request = (const void *)message;
-    Searchfabric__V1__GetCollectionAdmissionStateResponse response =
-        SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_RESPONSE__INIT;
-    Searchfabric__V1__AdmissionStateNotModified same =
-        SEARCHFABRIC__V1__ADMISSION_STATE_NOT_MODIFIED__INIT;
-    Searchfabric__V1__CollectionAdmissionState s =
-        SEARCHFABRIC__V1__COLLECTION_ADMISSION_STATE__INIT;
-    Searchfabric__V1__AllocatorAdmissionPolicy policy =
-        SEARCHFABRIC__V1__ALLOCATOR_ADMISSION_POLICY__INIT;
-
-    (void)self;
-    if (request->_known_descriptor_etag_case != 0) {
-        response.result_case =
-            SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_RESPONSE__RESULT_NOT_MODIFIED;
-        response.not_modified = &same;
-        sf_call_respond(call, &response.base);
-        return;
-    }
-    policy.caller_profile =
-        SEARCHFABRIC__V1__ALLOCATOR_CALLER_PROFILE__ALLOCATOR_CALLER_PROFILE_ES_WRITE_GATEWAY_ONLY;
-    policy.max_plan_items_per_request = 1000;
-    policy.max_forward_reservation_jump = 1000;
-    s.collection = request->collection;
-    s.lifecycle =
-        SEARCHFABRIC__V1__COLLECTION_ADMISSION_LIFECYCLE__COLLECTION_ADMISSION_LIFECYCLE_ACTIVE;
-    s.descriptor_etag = (char *)"etag";
-    s.collection_truth_mode =
-        SEARCHFABRIC__V1__COLLECTION_TRUTH_MODE__COLLECTION_TRUTH_MODE_SEARCH_FABRIC;
-    s.generation_policy =
-        SEARCHFABRIC__V1__DOC_ID_GENERATION_POLICY__DOC_ID_GENERATION_POLICY_ALLOCATOR_OPTIONAL;
-    s._active_schema_generation_token_case =
-        SEARCHFABRIC__V1__COLLECTION_ADMISSION_STATE___ACTIVE_SCHEMA_GENERATION_TOKEN_ACTIVE_SCHEMA_GENERATION_TOKEN;
-    s.active_schema_generation_token = (char *)"token";
-    s.allocator_admission_policy = &policy;
-    response.result_case = SEARCHFABRIC__V1__GET_COLLECTION_ADMISSION_STATE_RESPONSE__RESULT_STATE;
-    response.state = &s;
-    sf_call_respond(call, &response.base);
+    return b->command.only == NULL || strcmp(b->command.only, part) == 0;
 }
 
-static const struct sf_method ccs_methods[] = {
-    {.name = "GetCollectionAdmissionState",
-     .request = &searchfabric__v1__get_collection_admission_state_request__descriptor,
-     .response = &searchfabric__v1__get_collection_admission_state_response__descriptor,
-     .unary = ccs_read}};
-
-/* ---- loops ---- */
-
-static void send_next(struct client *c);
-
-/* One operation ended well: counts it and goes on, or leaves. */
-static void went_well(struct client *c)
+static void node_start(struct bench *b, struct bench_alloc_options options,
+                       struct bench_alloc_node *out_node)
 {
-    struct bench *b = c->bench;
-    int64_t now = bench_now_ns();
-    size_t at = atomic_fetch_add_explicit(&b->result->count, 1, memory_order_relaxed);
-
-    b->result->latencies_us[at % MOST_SAMPLES] = (uint32_t)((now - c->sent_ns) / 1000);
-    if (now < b->end_ns)
-        send_next(c);
-    else if (atomic_fetch_sub(&b->running, 1) == 1)
-        (void)sem_post(&b->done);
+    (void)snprintf(b->path, sizeof(b->path), "%s/%u", b->command.folder, b->stores++);
+    options.folder = b->path;
+    if (options.reactors == 0)
+        options.reactors = 1;
+    bench_alloc_start(&options, out_node);
 }
 
-static void on_answer(void *user, const struct sf_diag *diag, const ProtobufCMessage *response)
+static void node_stop(struct bench *b, struct bench_alloc_node *node)
 {
-    struct client *c = user;
-
-    (void)response;
-    if (diag->err != SF_OK)
-        (void)fprintf(stderr, "%s\n", diag->message);
-    bench_must(diag->err == SF_OK, "an allocation");
-    went_well(c);
+    bench_alloc_stop(node);
+    bench_remove_folder(b->path);
 }
 
-static void on_durable(struct sf_batch *batch)
+static void print_head(void)
 {
-    struct client *c = SF_CONTAINER_OF(batch, struct client, batch);
-
-    bench_must(c->put.err == SF_OK, "a put");
-    went_well(c);
+    (void)printf("%-28s %9s %10s %8s %8s %8s %8s %9s %9s\n", "", "in flight", "calls/s", "p50 us",
+                 "p99 us", "p999 us", "cpu us", "calls/syn", "calls/grp");
 }
 
-static void send_next(struct client *c)
+/* Runs a load against a node and prints its line; the calls a second. */
+static double run(struct bench *b, const struct bench_alloc_node *node, const char *name,
+                  struct bench_alloc_load load, struct bench_flow_result *out_result)
 {
-    struct bench *b = c->bench;
-    unsigned long long number = b->kind == KIND_REPLAY ? 0 : (unsigned long long)c->next++;
-    int n = snprintf(c->key, sizeof(c->key), "bench/%u/%u/%llu", b->round, c->id, number);
+    struct bench_alloc_report before, after;
 
-    c->sent_ns = bench_now_ns();
-    if (b->kind == KIND_PEER) {
-        (void)snprintf(c->body, sizeof(c->body), "%s", c->key);
-        c->put = (struct sf_put){.key = sf_view_bytes(c->key, (size_t)n),
-                                 .body = sf_view_bytes(c->body, sizeof(c->body)),
-                                 .cond = SF_PUT_ABSENT};
-        c->batch = (struct sf_batch){.puts = &c->put, .count = 1, .done = on_durable};
-        sf_store_submit(b->store, &c->batch);
-        return;
-    }
-    c->collection.collection_id = b->kind == KIND_MANY ? 2 + c->next % 64 : 1;
-    c->plan.n_items = b->kind == KIND_BULK ? BULK_ITEMS : 1;
-    sf_channel_unary(b->channel, SF_ALLOCATOR_METHOD, &c->request.base, NULL, NULL, on_answer, c);
+    load.port = node->port;
+    load.connections = load.in_flight < CONNECTIONS ? 1 : CONNECTIONS;
+    load.ms = b->command.ms;
+    if (load.run == 0)
+        load.run = ++b->run;
+    bench_alloc_ask(node, &before);
+    double cpu = bench_cpu_us(node->pid);
+    bench_alloc_load_run(b->loop, &load, out_result);
+    cpu = bench_cpu_us(node->pid) - cpu;
+    bench_alloc_ask(node, &after);
+    double calls = (double)out_result->calls;
+    double syncs = (double)(after.syncs - before.syncs);
+    double groups = (double)(after.allocator.groups - before.allocator.groups);
+    (void)printf("%-28s %9u %10.0f %8u %8u %8u %8.2f %9.1f %9.1f\n", name, load.in_flight,
+                 calls / out_result->seconds, out_result->p50, out_result->p99, out_result->p999_us,
+                 cpu / calls, syncs > 0 ? calls / syncs : 0, groups > 0 ? calls / groups : 0);
+    (void)fflush(stdout);
+    return calls / out_result->seconds;
 }
 
-static void client_init(struct bench *b, unsigned id)
+/* ---- peers ---- */
+
+static void print_peer(const char *name, unsigned in_flight, const struct bench_flow_result *r,
+                       double cpu_us, double ours)
 {
-    struct client *c = &b->clients[id];
+    double rate = (double)r->calls / r->seconds;
 
-    c->bench = b;
-    c->id = id;
-    searchfabric__v1__allocate_ids_request__init(&c->request);
-    searchfabric__v1__request_meta__init(&c->meta);
-    searchfabric__v1__collection_ref__init(&c->collection);
-    searchfabric__v1__allocation_plan__init(&c->plan);
-    searchfabric__v1__allocation_plan_item__init(&c->item);
-    searchfabric__v1__issue_item__init(&c->issue);
-    c->meta.idempotency_key = c->key;
-    c->meta.client_id = (char *)"bench";
-    c->meta.client_kind = SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_ES_WRITE_GATEWAY;
-    c->collection.namespace_id = 1;
-    c->item.item_case = SEARCHFABRIC__V1__ALLOCATION_PLAN_ITEM__ITEM_ISSUE;
-    c->item.issue = &c->issue;
-    for (size_t i = 0; i < BULK_ITEMS; i++)
-        c->items[i] = &c->item;
-    c->plan.items = c->items;
-    c->request.meta = &c->meta;
-    c->request.collection = &c->collection;
-    c->request.plan = &c->plan;
-    c->request.route_intent =
-        SEARCHFABRIC__V1__ID_ALLOCATION_ROUTE_INTENT__ID_ALLOCATION_ROUTE_INTENT_CREATE_INSERT;
-}
-
-static void run_kind(struct bench *b, enum kind kind, unsigned clients, int64_t ms,
-                     struct result *result)
-{
-    double cpu = bench_own_cpu_seconds();
-    int64_t start = bench_now_ns();
-
-    b->result = result;
-    b->kind = kind;
-    b->round++;
-    b->end_ns = start + ms * 1000000;
-    atomic_store(&b->running, clients);
-    for (unsigned i = 0; i < clients; i++)
-        send_next(&b->clients[i]);
-    while (sem_wait(&b->done) != 0) {
-    }
-    result->seconds += (double)(bench_now_ns() - start) / 1e9;
-    result->cpu_seconds += bench_own_cpu_seconds() - cpu;
-}
-
-static void print_result(const char *name, unsigned clients, struct result *r)
-{
-    size_t count = atomic_load(&r->count);
-    size_t samples = count < MOST_SAMPLES ? count : MOST_SAMPLES;
-    struct rusage u;
-
-    (void)getrusage(RUSAGE_SELF, &u);
-    bench_sort(r->latencies_us, samples);
-    (void)printf("%-7s %8u %10.0f %8u %8u %8u %10.2f %8ld\n", name, clients,
-                 (double)count / r->seconds, r->latencies_us[samples / 2],
-                 r->latencies_us[samples - 1 - samples / 100],
-                 r->latencies_us[samples - 1 - samples / 1000],
-                 r->cpu_seconds * 1e6 / (double)count, u.ru_maxrss / 1024);
+    (void)printf("%-28s %9u %10.0f %8u %8u %8u %8.2f   ours / peer %.2f\n", name, in_flight, rate,
+                 r->p50, r->p99, r->p999_us, cpu_us, rate > 0 ? ours / rate : 0);
     (void)fflush(stdout);
 }
 
-static void run_level(struct bench *b, unsigned clients, int64_t ms)
-{
-    static const char *const names[KIND_COUNT] = {"one", "many", "bulk", "replay", "peer"};
-    struct result results[KIND_COUNT];
+/* A server of tools/bench-ids. */
+struct peer {
+    pid_t script;
+    int hold; /* it serves until this is closed */
+    unsigned port;
+    int pid; /* of the server */
+};
 
-    for (int k = 0; k < KIND_COUNT; k++)
-        results[k] = (struct result){.latencies_us = sf_calloc(MOST_SAMPLES, sizeof(uint32_t))};
-    for (int round = 0; round < ROUNDS; round++)
-        for (int k = 0; k < KIND_COUNT; k++)
-            run_kind(b, (enum kind)k, clients, ms, &results[k]);
-    for (int k = 0; k < KIND_COUNT; k++) {
-        print_result(names[k], clients, &results[k]);
-        free(results[k].latencies_us);
+/* False when there is none; says why. */
+static bool peer_start(const struct bench *b, const char *kind, struct peer *out_peer)
+{
+    int in[2], out[2];
+    char line[256] = "";
+
+    bench_must(pipe(in) == 0 && pipe(out) == 0, "making pipes");
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    bench_must(pid >= 0, "fork");
+    if (pid == 0) {
+        (void)dup2(in[0], STDIN_FILENO);
+        (void)dup2(out[1], STDOUT_FILENO);
+        (void)close(in[1]);
+        (void)close(out[0]);
+        (void)execl(b->command.peers, b->command.peers, kind, (char *)NULL);
+        _exit(127);
     }
+    (void)close(in[0]);
+    (void)close(out[1]);
+    *out_peer = (struct peer){.script = pid, .hold = in[1]};
+    for (size_t at = 0; at + 1 < sizeof(line) && read(out[0], &line[at], 1) == 1; at++)
+        if (line[at] == '\n')
+            break;
+    (void)close(out[0]);
+    if (sscanf(line, "%u %d", &out_peer->port, &out_peer->pid) == 2)
+        return true;
+    (void)printf("%-28s %s", kind, line[0] == '\0' ? "none\n" : line);
+    (void)close(out_peer->hold);
+    (void)waitpid(pid, NULL, 0);
+    return false;
+}
+
+static void peer_stop(struct peer *peer)
+{
+    (void)close(peer->hold);
+    (void)waitpid(peer->script, NULL, 0);
+}
+
+static void run_redis(struct bench *b, unsigned in_flight, double ours)
+{
+    struct bench_flow_result r;
+    struct peer peer;
+
+    if (b->command.peers == NULL || !peer_start(b, "redis", &peer))
+        return;
+    double cpu = bench_cpu_us(peer.pid);
+    bench_redis_load_run((uint16_t)peer.port, CONNECTIONS, in_flight, b->command.ms, RECORD_BYTES,
+                         &r);
+    print_peer("redis incr+set", in_flight, &r, (bench_cpu_us(peer.pid) - cpu) / (double)r.calls,
+               ours);
+    peer_stop(&peer);
+}
+
+static void run_etcd(struct bench *b, unsigned in_flight, double ours)
+{
+    struct bench_flow_result r;
+    struct peer peer;
+
+    if (b->command.peers == NULL || !peer_start(b, "etcd", &peer))
+        return;
+    double cpu = bench_cpu_us(peer.pid);
+    bench_etcd_load_run(b->loop, (uint16_t)peer.port, CONNECTIONS, in_flight, b->command.ms,
+                        RECORD_BYTES, &r);
+    print_peer("etcd put", in_flight, &r, (bench_cpu_us(peer.pid) - cpu) / (double)r.calls, ours);
+    peer_stop(&peer);
+}
+
+static void run_postgres(struct bench *b, unsigned in_flight, double ours)
+{
+    char command[1024];
+    char line[256];
+    unsigned clients;
+    double tps;
+    struct bench_flow_result r = {0};
+
+    if (b->command.peers == NULL)
+        return;
+    (void)snprintf(command, sizeof(command), "'%s' postgres %lld %u %u", b->command.peers,
+                   (long long)(b->command.ms + 999) / 1000, RECORD_BYTES, in_flight);
+    FILE *out = popen(command, "r");
+    bench_must(out != NULL && fgets(line, sizeof(line), out) != NULL, "asking PostgreSQL");
+    (void)pclose(out);
+    if (sscanf(line, "%u %lf %u %u %u", &clients, &tps, &r.p50, &r.p99, &r.p999_us) != 5) {
+        (void)printf("%-28s %s", "postgres", line);
+        return;
+    }
+    r.calls = (size_t)tps;
+    r.seconds = 1;
+    print_peer("postgres nextval+insert", clients, &r, 0, ours);
+}
+
+/* ---- the parts ---- */
+
+static void part_issue(struct bench *b)
+{
+    static const unsigned levels[] = {64, 1024};
+
+    for (size_t i = 0; i < SF_ARRAY_LEN(levels); i++) {
+        struct bench_alloc_load load = {.in_flight = levels[i], .items = 1};
+        struct bench_flow_result r;
+        struct bench_alloc_node node;
+        node_start(b, (struct bench_alloc_options){0}, &node);
+        double ours = run(b, &node, "issue, one collection", load, &r);
+        if (wanted(b, "spread")) {
+            load.spread = BENCH_ROUND;
+            load.collections = COLLECTIONS;
+            double spread = run(b, &node, "issue, 10,000 collections", load, &r);
+            (void)printf("%-28s %9u   one / many %.2f\n", "", levels[i], ours / spread);
+        }
+        node_stop(b, &node);
+        run_redis(b, levels[i], ours);
+        run_etcd(b, levels[i], ours);
+        run_postgres(b, levels[i], ours);
+    }
+}
+
+static void part_plans(struct bench *b)
+{
+    static const char *const names[] = {"plans of 1,000, issue", "plans of 1,000, explicit",
+                                        "plans of 1,000, mixed"};
+    struct bench_alloc_node node;
+    struct bench_flow_result r;
+
+    node_start(b, (struct bench_alloc_options){0}, &node);
+    for (int plan = BENCH_ISSUE; plan <= BENCH_MIXED; plan++) {
+        struct bench_alloc_load load = {.in_flight = 64,
+                                        .items = 1000,
+                                        .plan = (enum bench_plan)plan,
+                                        .spread = plan == BENCH_ISSUE ? BENCH_ONE : BENCH_OWN};
+        double cpu = bench_cpu_us(node.pid);
+        double rate = run(b, &node, names[plan], load, &r);
+        cpu = bench_cpu_us(node.pid) - cpu;
+        (void)printf("%-28s %9s %10.0f ids/s, %.0f ns of server CPU an id\n", "", "", rate * 1000,
+                     cpu / (double)r.calls);
+    }
+    node_stop(b, &node);
+}
+
+static void part_replays(struct bench *b)
+{
+    static const char *const names[] = {"replays from memory", "replays from the store"};
+    static const size_t caches[] = {0, 1};
+    size_t keys = b->command.brief ? 100 : 10000;
+
+    for (size_t i = 0; i < SF_ARRAY_LEN(caches); i++) {
+        struct bench_alloc_load load = {
+            .in_flight = 64, .items = 1, .keys = keys, .most_calls = keys, .run = ++b->run};
+        struct bench_alloc_node node;
+        struct bench_flow_result r;
+        node_start(b, (struct bench_alloc_options){.cache_bytes = caches[i]}, &node);
+        load.port = node.port;
+        load.connections = CONNECTIONS;
+        load.ms = INT32_MAX;
+        bench_alloc_load_run(b->loop, &load, &r);
+        load.most_calls = 0;
+        (void)run(b, &node, names[i], load, &r);
+        node_stop(b, &node);
+    }
+}
+
+static void part_far(struct bench *b)
+{
+    struct bench_alloc_options options = {.put_delay_ms = FAR_MS, .get_delay_ms = 0};
+    struct bench_alloc_load issue = {.in_flight = 64, .items = 1};
+    struct bench_alloc_load named = {
+        .in_flight = 8, .items = 1, .plan = BENCH_EXPLICIT, .spread = BENCH_OWN};
+    struct bench_alloc_node node;
+    struct bench_flow_result r;
+
+    node_start(b, options, &node);
+    (void)run(b, &node, "puts of 20 ms, first", issue, &r);
+    (void)run(b, &node, "puts of 20 ms, issue", issue, &r);
+    (void)run(b, &node, "puts of 20 ms, explicit", named, &r);
+    node_stop(b, &node);
+}
+
+/* Touches `count` collections once each; resident memory of the node before and after, in KiB. */
+static void touch(struct bench *b, const struct bench_alloc_node *node, const char *name,
+                  size_t count)
+{
+    struct bench_alloc_load load = {.in_flight = 256,
+                                    .items = 1,
+                                    .spread = BENCH_ROUND,
+                                    .collections = count,
+                                    .most_calls = count};
+    struct bench_alloc_report report;
+    struct bench_flow_result r;
+    long before = bench_rss_kib(node->pid);
+    int64_t ms = b->command.ms;
+
+    b->command.ms = INT32_MAX;
+    (void)run(b, node, name, load, &r);
+    b->command.ms = ms;
+    bench_alloc_ask(node, &report);
+    (void)printf("%-28s resident %ld KiB, before %ld; %llu lanes in memory, %llu evicted; %.0f "
+                 "bytes a lane\n",
+                 "", bench_rss_kib(node->pid), before, (unsigned long long)report.allocator.lanes,
+                 (unsigned long long)report.allocator.lanes_evicted,
+                 1024.0 * (double)(bench_rss_kib(node->pid) - before) /
+                     (double)report.allocator.lanes);
+}
+
+static void part_lanes(struct bench *b)
+{
+    struct bench_alloc_node node;
+    struct bench_alloc_options options = {.cache_bytes = 1,
+                                          .lanes = b->command.brief ? 1024 : b->command.lanes / 20};
+
+    node_start(b, options, &node);
+    touch(b, &node, "collections touched once", b->command.lanes);
+    node_stop(b, &node);
 }
 
 /* ---- the program ---- */
 
-static void on_drained(void *user)
-{
-    (void)sem_post(user);
-}
-
-/* Runs all levels in `folder`. */
-static void run_all(struct bench *b, const char *folder, int64_t ms)
-{
-    static const unsigned levels[] = {1, 8, 64, 512};
-    struct sf_service ccs = {.full_name = "searchfabric.v1.CatalogControlPrivateService",
-                             .methods = ccs_methods,
-                             .method_count = SF_ARRAY_LEN(ccs_methods)};
-    const struct sf_service *catalog_services[] = {&ccs};
-    struct sf_loop *loops[REACTORS];
-    struct sf_attempts attempts;
-
-    bench_must(sf_reactors_start(REACTORS, sf_clock_system(), NULL, &b->reactors) == SF_OK,
-               "starting reactors");
-    bench_must(sf_embedded_store_open(folder, NULL, &b->store) == SF_OK, "opening the store");
-    for (unsigned i = 0; i < REACTORS; i++)
-        loops[i] = sf_reactors_loop(b->reactors, i);
-    sf_attempts_init(&attempts, 1);
-    struct sf_keyring *keyring = sf_keyring_new_for_test(1);
-    struct sf_metrics *metrics = sf_metrics_new();
-    struct sf_channel *catalog =
-        sf_inproc_channel_new(catalog_services, 1, "loopback", sf_clock_system());
-    struct sf_allocator_deps deps = {.store = b->store,
-                                     .loops = loops,
-                                     .loop_count = REACTORS,
-                                     .clock = sf_clock_system(),
-                                     .catalog = catalog,
-                                     .keyring = keyring,
-                                     .attempts = &attempts,
-                                     .metrics = metrics};
-    b->allocator = sf_allocator_new(&deps);
-    const struct sf_service *services[] = {sf_allocator_service(b->allocator)};
-    b->channel = sf_inproc_channel_new(services, 1, "loopback", sf_clock_system());
-    for (unsigned i = 0; i < MOST_CLIENTS; i++)
-        client_init(b, i);
-    (void)printf("%-7s %8s %10s %8s %8s %8s %10s %8s\n", "", "clients", "ops/s", "p50 us", "p99 us",
-                 "p999 us", "cpu us/op", "rss MiB");
-    for (size_t i = 0; i < SF_ARRAY_LEN(levels); i++)
-        run_level(b, levels[i], ms);
-    struct sf_allocator_stats stats;
-    sf_allocator_stats(b->allocator, &stats);
-    (void)printf("%.1f allocations a state write\n",
-                 (double)stats.allocations / (double)(stats.groups == 0 ? 1 : stats.groups));
-    sf_allocator_drain(b->allocator, on_drained, &b->done);
-    while (sem_wait(&b->done) != 0) {
-    }
-    sf_channel_destroy(b->channel);
-    sf_reactors_stop(b->reactors);
-    sf_allocator_destroy(b->allocator);
-    sf_channel_destroy(catalog);
-    sf_store_destroy(b->store);
-    sf_metrics_destroy(metrics);
-    sf_keyring_destroy(keyring);
-}
-
-/* The command line. */
-struct command {
-    const char *folder; /* where the store goes */
-    int64_t ms;         /* of one round */
-};
-
 static const struct argp_option option_table[] = {
-    {"dir", 'd', "FOLDER", 0, "Where the store goes (default: a fresh folder under .)", 0},
-    {"ms", 't', "N", 0, "Milliseconds of one round (default 1000)", 0},
+    {"dir", 'd', "FOLDER", 0, "Where the stores go (default: a fresh folder under .)", 0},
+    {"ms", 't', "N", 0, "Milliseconds of one run (default 3000)", 0},
+    {"peers", 'p', "SCRIPT", 0, "tools/bench-ids", 0},
+    {"only", 'o', "PART", 0, "issue, spread (with issue), plans, replays, far or lanes", 0},
+    {"lanes", 'l', "N", 0, "Collections touched once (default 200000)", 0},
+    {"short", 's', NULL, 0, "Runs of 100 ms, to see that all works", 0},
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -342,10 +355,25 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'd':
         c->folder = arg;
         break;
+    case 'p':
+        c->peers = arg;
+        break;
+    case 'o':
+        c->only = arg;
+        break;
+    case 's':
+        c->brief = true;
+        c->ms = 100;
+        c->lanes = 2000;
+        break;
     case 't':
-        c->ms = strtoll(arg, NULL, 10);
-        if (c->ms < 1)
-            argp_error(state, "--ms takes a positive number");
+    case 'l':
+        if (strtoll(arg, NULL, 10) < 1)
+            argp_error(state, "a positive number is expected");
+        if (key == 't')
+            c->ms = strtoll(arg, NULL, 10);
+        else
+            c->lanes = strtoull(arg, NULL, 10);
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -356,25 +384,38 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
     const struct argp argp = {
-        option_table, parse, NULL, "AllocateIds beside raw group-committed puts.",
+        option_table, parse, NULL, "AllocateIds over gRPC beside what others do.",
         NULL,         NULL,  NULL};
+    static const struct {
+        const char *name;
+        void (*run)(struct bench *b);
+    } parts[] = {{"issue", part_issue},
+                 {"plans", part_plans},
+                 {"replays", part_replays},
+                 {"far", part_far},
+                 {"lanes", part_lanes}};
     char template[] = "./bench-allocate-XXXXXX";
-    struct command c = {.ms = 1000};
-    struct bench *b = sf_calloc(1, sizeof(*b));
+    struct bench b = {.command = {.ms = 3000, .lanes = 200000}};
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &c) != 0)
+    if (argc > 1 && strcmp(argv[1], "serve") == 0)
+        return bench_alloc_main(argv);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &b.command) != 0)
         return 1;
-    bench_must(sf_pbjson_register(sf_view_bytes(sf_contract_descriptor_set,
-                                                sf_contract_descriptor_set_size)) == SF_OK,
-               "registering the contract");
-    sf_log_set_fd(-1);
-    const char *folder = c.folder != NULL ? c.folder : mkdtemp(template);
-    bench_must(folder != NULL, "making a folder");
-    (void)sem_init(&b->done, 0, 0);
-    run_all(b, folder, c.ms);
-    (void)sem_destroy(&b->done);
-    free(b);
-    if (c.folder == NULL)
-        bench_remove_folder(folder);
+    bool own = b.command.folder == NULL;
+    if (own)
+        b.command.folder = mkdtemp(template);
+    else
+        (void)mkdir(b.command.folder, 0700);
+    bench_must(b.command.folder != NULL, "making a folder");
+    bench_must(sf_reactors_start(1, sf_clock_system(), NULL, &b.reactors) == SF_OK,
+               "starting reactors");
+    b.loop = sf_reactors_loop(b.reactors, 0);
+    print_head();
+    for (size_t i = 0; i < SF_ARRAY_LEN(parts); i++)
+        if (wanted(&b, parts[i].name) || (i == 0 && wanted(&b, "spread")))
+            parts[i].run(&b);
+    sf_reactors_stop(b.reactors);
+    if (own)
+        bench_remove_folder(b.command.folder);
     return 0;
 }

@@ -116,3 +116,19 @@ uint32_t bench_quantile(const uint32_t *sorted, size_t count, unsigned per_mille
     size_t at = count * per_mille / 1000;
     return sorted[at < count ? at : count - 1];
 }
+
+void bench_write_all(int fd, const void *data, size_t len)
+{
+    bench_must(write(fd, data, len) == (ssize_t)len, "writing to a pipe");
+}
+
+bool bench_read_all(int fd, void *data, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = read(fd, (char *)data + done, len - done);
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}

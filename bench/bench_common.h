@@ -28,6 +28,10 @@ uint64_t bench_folder_bytes(const char *folder);
 /* Removes a folder and what is in it. */
 void bench_remove_folder(const char *folder);
 
+/* Writes all of it to a pipe, or ends the program; reads all of it, false when the pipe ended. */
+void bench_write_all(int fd, const void *data, size_t len);
+bool bench_read_all(int fd, void *data, size_t len);
+
 /* Sorts samples; the value below which `per_mille` of them lie. */
 void bench_sort(uint32_t *samples, size_t count);
 uint32_t bench_quantile(const uint32_t *sorted, size_t count, unsigned per_mille);

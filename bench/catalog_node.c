@@ -17,95 +17,7 @@
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "searchfabric/v1/search_fabric.pb-c.h"
-
-/* ---- a slow shared store ------------------------------------------------------------------ */
-
-/* Answers each stage of a batch `delay_ms` after it was sent, as a store far away would. */
-struct slow_store {
-    struct sf_store base;   /* what the catalog holds */
-    struct sf_store *inner; /* borrowed */
-    struct sf_loop *loop;   /* of the timers */
-    int64_t delay_ms;       /* of a stage */
-    _Atomic uint64_t puts;  /* asked for */
-    _Atomic uint64_t rounds;
-};
-
-struct slow_batch {
-    struct sf_batch batch;    /* what the inner store sees */
-    struct sf_batch *outer;   /* the caller's */
-    struct slow_store *store; /* where it waits */
-    struct sf_task start;     /* on the loop */
-    struct sf_timer timer;    /* of the delay */
-    int64_t stages;           /* of the batch */
-};
-
-static void slow_fired(struct sf_timer *timer)
-{
-    struct slow_batch *slow = SF_CONTAINER_OF(timer, struct slow_batch, timer);
-    struct sf_batch *outer = slow->outer;
-    free(slow);
-    outer->done(outer);
-}
-
-static void slow_on_loop(struct sf_task *task)
-{
-    struct slow_batch *slow = SF_CONTAINER_OF(task, struct slow_batch, start);
-    sf_timer_init(&slow->timer, slow->store->loop, slow_fired);
-    sf_timer_start(&slow->timer, slow->store->delay_ms * slow->stages);
-}
-
-static void slow_done(struct sf_batch *batch)
-{
-    struct slow_batch *slow = SF_CONTAINER_OF(batch, struct slow_batch, batch);
-    slow->start.run = slow_on_loop;
-    sf_loop_post(slow->store->loop, &slow->start);
-}
-
-static void slow_submit(struct sf_store *base, struct sf_batch *outer)
-{
-    struct slow_store *store = SF_CONTAINER_OF(base, struct slow_store, base);
-    struct slow_batch *slow = sf_calloc(1, sizeof(*slow));
-    slow->batch = *outer;
-    slow->batch.loop = NULL;
-    slow->batch.done = slow_done;
-    slow->outer = outer;
-    slow->store = store;
-    slow->stages = 1;
-    for (size_t i = 1; i < outer->count; i++)
-        slow->stages += outer->puts[i].stage != outer->puts[i - 1].stage ? 1 : 0;
-    atomic_fetch_add(&store->puts, outer->count);
-    atomic_fetch_add(&store->rounds, (uint64_t)slow->stages);
-    sf_store_submit(store->inner, &slow->batch);
-}
-
-static void slow_get(struct sf_store *base, struct sf_get *get)
-{
-    sf_store_get(SF_CONTAINER_OF(base, struct slow_store, base)->inner, get);
-}
-
-static enum sf_err slow_list(struct sf_store *base, struct sf_sched *sched, struct sf_view prefix,
-                             struct sf_view start_after, size_t limit, struct sf_arena *arena,
-                             struct sf_list_entry **out_entries, size_t *out_count)
-{
-    return sf_store_list_wait(SF_CONTAINER_OF(base, struct slow_store, base)->inner, sched, prefix,
-                              start_after, limit, arena, out_entries, out_count);
-}
-
-static enum sf_err slow_remove(struct sf_store *base, struct sf_sched *sched, struct sf_view key)
-{
-    return sf_store_remove_wait(SF_CONTAINER_OF(base, struct slow_store, base)->inner, sched, key);
-}
-
-static void slow_destroy(struct sf_store *base)
-{
-    (void)base;
-}
-
-static const struct sf_store_vtable slow_vtable = {.submit = slow_submit,
-                                                   .get = slow_get,
-                                                   .list = slow_list,
-                                                   .remove = slow_remove,
-                                                   .destroy = slow_destroy};
+#include "slow_store.h"
 
 /* ---- the child ---------------------------------------------------------------------------- */
 
@@ -142,10 +54,7 @@ static void node_open(struct node *n)
     bench_must(sf_embedded_store_open(path, &diag, &n->store) == SF_OK, "opening the store");
     struct sf_store *store = n->store;
     if (n->options.put_delay_ms != 0) {
-        n->slow = (struct slow_store){.base = {.vtable = &slow_vtable, .exclusive = false},
-                                      .inner = n->store,
-                                      .loop = loop,
-                                      .delay_ms = n->options.put_delay_ms};
+        slow_store_init(&n->slow, n->store, loop, n->options.put_delay_ms, 0);
         store = &n->slow.base;
     }
     sf_attempts_init(&n->attempts, (uint64_t)bench_now_ns());
@@ -243,22 +152,6 @@ static void run_reads(struct node *n, const struct read_order *order,
     }
 }
 
-static void write_all(int fd, const void *data, size_t len)
-{
-    bench_must(write(fd, data, len) == (ssize_t)len, "writing to a pipe");
-}
-
-static bool read_all(int fd, void *data, size_t len)
-{
-    for (size_t done = 0; done < len;) {
-        ssize_t n = read(fd, (char *)data + done, len - done);
-        if (n <= 0)
-            return false;
-        done += (size_t)n;
-    }
-    return true;
-}
-
 /* argv: program "serve" folder reactors workers cache delay ask-fd told-fd */
 int bench_node_main(char **argv)
 {
@@ -274,19 +167,19 @@ int bench_node_main(char **argv)
     int ask = atoi(argv[7]), told = atoi(argv[8]);
     node_open(n);
     uint16_t port = sf_rpc_server_port(n->server);
-    write_all(told, &port, sizeof(port));
-    while (read_all(ask, &order, 1) && order != 'q') {
+    bench_write_all(told, &port, sizeof(port));
+    while (bench_read_all(ask, &order, 1) && order != 'q') {
         if (order == 's') {
             struct bench_node_report report = {.puts = atomic_load(&n->slow.puts),
                                                .rounds = atomic_load(&n->slow.rounds)};
             sf_catalog_stats(n->catalog, &report.catalog);
-            write_all(told, &report, sizeof(report));
+            bench_write_all(told, &report, sizeof(report));
         } else if (order == 'r') {
             struct read_order reads;
             struct bench_node_reads out[2];
-            bench_must(read_all(ask, &reads, sizeof(reads)), "reading an order");
+            bench_must(bench_read_all(ask, &reads, sizeof(reads)), "reading an order");
             run_reads(n, &reads, out);
-            write_all(told, out, sizeof(out));
+            bench_write_all(told, out, sizeof(out));
         }
     }
     node_close(n);
@@ -320,7 +213,7 @@ void bench_node_start(const struct bench_node_options *options, struct bench_nod
     (void)close(ask[0]);
     (void)close(told[1]);
     *out_node = (struct bench_node){.pid = pid, .ask = ask[1], .told = told[0]};
-    bench_must(read_all(told[0], &out_node->port, sizeof(out_node->port)), "starting a node");
+    bench_must(bench_read_all(told[0], &out_node->port, sizeof(out_node->port)), "starting a node");
 }
 
 static void reap(struct bench_node *node)
@@ -339,14 +232,14 @@ void bench_node_kill(struct bench_node *node)
 
 void bench_node_stop(struct bench_node *node)
 {
-    write_all(node->ask, "q", 1);
+    bench_write_all(node->ask, "q", 1);
     reap(node);
 }
 
 void bench_node_ask(struct bench_node *node, struct bench_node_report *out_report)
 {
-    write_all(node->ask, "s", 1);
-    bench_must(read_all(node->told, out_report, sizeof(*out_report)), "asking a node");
+    bench_write_all(node->ask, "s", 1);
+    bench_must(bench_read_all(node->told, out_report, sizeof(*out_report)), "asking a node");
 }
 
 void bench_node_read(struct bench_node *node, uint64_t namespace_id, uint64_t collection_id,
@@ -355,7 +248,7 @@ void bench_node_read(struct bench_node *node, uint64_t namespace_id, uint64_t co
     struct read_order order = {
         .namespace_id = namespace_id, .collection_id = collection_id, .count = count};
     (void)snprintf(order.name, sizeof(order.name), "%s", name);
-    write_all(node->ask, "r", 1);
-    write_all(node->ask, &order, sizeof(order));
-    bench_must(read_all(node->told, out, 2 * sizeof(out[0])), "reading in a node");
+    bench_write_all(node->ask, "r", 1);
+    bench_write_all(node->ask, &order, sizeof(order));
+    bench_must(bench_read_all(node->told, out, 2 * sizeof(out[0])), "reading in a node");
 }
