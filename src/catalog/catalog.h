@@ -89,6 +89,7 @@ struct sf_catalog_stats {
     uint32_t lane_shards;      /* of the store */
     bool rebuilt;              /* the start rebuilt a lost projection */
     bool stalled;              /* a put is in doubt and being repeated; mutations are refused */
+    bool projection_lost;      /* the projection's database did not answer the last look */
     bool deposed;              /* a newer owner was met: everything is refused; start anew */
 };
 

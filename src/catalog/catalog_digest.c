@@ -531,7 +531,8 @@ void sf_catalog_digest_call(void *self, struct sf_call *call, const ProtobufCMes
     }
     struct asked *asked = sf_calloc(1, sizeof(*asked));
     *asked = (struct asked){.task.run = run, .catalog = catalog, .call = call};
-    if (sf_sched_submit(catalog->deps.sched, sf_catalog_job_lane(true), &asked->task) == SF_OK)
+    if (sf_sched_submit(catalog->deps.sched, sf_catalog_job_lane(SF_CATALOG_JOB_SLOW),
+                        &asked->task) == SF_OK)
         return;
     free(asked);
     sf_diag_set(diag, SF_BACKEND_UNAVAILABLE, "the catalog is busy");

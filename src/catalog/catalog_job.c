@@ -1,7 +1,7 @@
 /*
  * Model: background work of the catalog. A job is a row of the table below: a name, a period and a
  * function that does one bounded cycle. Its timer runs on the loop; the cycle runs as a task on the
- * lane of the quick or of the slow jobs, so that a job never overlaps itself; the next period
+ * lane of the jobs of its pace, so that a job never overlaps itself; the next period
  * begins when the cycle ended. A cycle that fails is counted, its reason kept, and the job goes on.
  * Jobs find their work in memory or in the projection: an idle catalog causes no store request.
  *
@@ -28,24 +28,27 @@
 #define PROJECTOR_PERIOD_MS  500
 #define STATISTICS_PERIOD_MS 5000
 #define RETENTION_PERIOD_MS  60000
+#define LOOK_PERIOD_MS       1000
 
 /* One row per job; a cycle by hand (`sfctl catalog run-job`) runs the same function. */
 static const struct sf_catalog_job_kind kinds[] = {
-    {NULL, 0, false, NULL}, /* keeps the table from being empty */
-    {"forget-facts", 0, false, sf_catalog_forget_job},
-    {"collection-stats", PROJECTOR_PERIOD_MS, false, sf_catalog_run_stats},
-    {"collection-index", PROJECTOR_PERIOD_MS, false, sf_catalog_run_index},
-    {"namespace-aggregate", PROJECTOR_PERIOD_MS, false, sf_catalog_run_aggregate},
-    {"release-sweep", 60000, false, sf_catalog_sweep_job},
-    {"tombstone-repair", 300000, false, sf_catalog_tombstone_repair},
-    {"quota-sweep", 5000, false, sf_catalog_quota_sweep},
-    {"checkpoint", 10000, true, sf_catalog_checkpoint_job},
-    {"lifecycle-windows", PROJECTOR_PERIOD_MS, false, sf_catalog_run_windows},
-    {"statistics", STATISTICS_PERIOD_MS, false, sf_catalog_run_statistics},
-    {"statistics-retention", RETENTION_PERIOD_MS, false, sf_catalog_run_statistics_retention},
-    {"retention", 600000, true, sf_catalog_retention_job},
-    {"manifest-head", 5000, false, sf_catalog_heads_run},
-    {"manifest-head-audit", 0, false, sf_catalog_heads_audit},
+    {NULL, 0, SF_CATALOG_JOB_QUICK, NULL}, /* keeps the table from being empty */
+    {"forget-facts", 0, SF_CATALOG_JOB_QUICK, sf_catalog_forget_job},
+    {"collection-stats", PROJECTOR_PERIOD_MS, SF_CATALOG_JOB_QUICK, sf_catalog_run_stats},
+    {"collection-index", PROJECTOR_PERIOD_MS, SF_CATALOG_JOB_QUICK, sf_catalog_run_index},
+    {"namespace-aggregate", PROJECTOR_PERIOD_MS, SF_CATALOG_JOB_QUICK, sf_catalog_run_aggregate},
+    {"release-sweep", 60000, SF_CATALOG_JOB_QUICK, sf_catalog_sweep_job},
+    {"tombstone-repair", 300000, SF_CATALOG_JOB_QUICK, sf_catalog_tombstone_repair},
+    {"quota-sweep", 5000, SF_CATALOG_JOB_QUICK, sf_catalog_quota_sweep},
+    {"checkpoint", 10000, SF_CATALOG_JOB_SLOW, sf_catalog_checkpoint_job},
+    {"lifecycle-windows", PROJECTOR_PERIOD_MS, SF_CATALOG_JOB_QUICK, sf_catalog_run_windows},
+    {"statistics", STATISTICS_PERIOD_MS, SF_CATALOG_JOB_QUICK, sf_catalog_run_statistics},
+    {"statistics-retention", RETENTION_PERIOD_MS, SF_CATALOG_JOB_QUICK,
+     sf_catalog_run_statistics_retention},
+    {"retention", 600000, SF_CATALOG_JOB_SLOW, sf_catalog_retention_job},
+    {"manifest-head", 5000, SF_CATALOG_JOB_QUICK, sf_catalog_heads_run},
+    {"projection-look", LOOK_PERIOD_MS, SF_CATALOG_JOB_LOOK, sf_catalog_projection_job},
+    {"manifest-head-audit", 0, SF_CATALOG_JOB_QUICK, sf_catalog_heads_audit},
 };
 
 struct sf_catalog_job {
@@ -87,16 +90,16 @@ bool sf_catalog_own_fault(enum sf_err err)
 }
 
 /* Jobs wait for commands of their own (sf_catalog_intend), so only two of them may hold a worker at
- * a time: a quick one and a slow one. */
-uint64_t sf_catalog_job_lane(bool slow)
+ * a time: a quick one and a slow one. A look waits for the projection alone. */
+uint64_t sf_catalog_job_lane(enum sf_catalog_job_pace pace)
 {
-    uint8_t which = slow ? 1 : 0;
+    uint8_t which = (uint8_t)pace;
     return sf_xxh64(&which, sizeof(which), SF_CATALOG_JOB_LANE_SEED);
 }
 
 static uint64_t lane_of(const struct sf_catalog_job_kind *kind)
 {
-    return sf_catalog_job_lane(kind->slow);
+    return sf_catalog_job_lane(kind->pace);
 }
 
 /* One cycle and its record. */

@@ -45,7 +45,8 @@ void sf_catalog_operate(struct sf_catalog *catalog, struct sf_call *call,
     struct operation *op = sf_calloc(1, sizeof(*op));
     *op = (struct operation){
         .task.run = run, .catalog = catalog, .call = call, .request = request, .fn = fn};
-    if (sf_sched_submit(catalog->deps.sched, sf_catalog_job_lane(true), &op->task) == SF_OK)
+    if (sf_sched_submit(catalog->deps.sched, sf_catalog_job_lane(SF_CATALOG_JOB_SLOW), &op->task) ==
+        SF_OK)
         return;
     free(op);
     sf_diag_set(diag, SF_BACKEND_UNAVAILABLE, "the catalog is busy");

@@ -156,14 +156,21 @@ enum sf_err sf_catalog_policy_check(const struct sf_catalog_policy *policy, stru
         if (err == SF_OK && find_class(policy, policy->classes[i].name) != &policy->classes[i])
             err = sf_diag_set(diag, SF_ERR_CONFIG, "quota class %s is given twice",
                               policy->classes[i].name);
+        if (err != SF_OK)
+            sf_diag_wrap(diag, "catalog.quota.classes[%zu]", i);
     }
     for (size_t i = 0; i < policy->namespace_count && err == SF_OK; i++) {
         const char *name = policy->namespaces[i].quota_class;
         if (name[0] != '\0' && strcmp(name, "default") != 0 && find_class(policy, name) == NULL)
-            err = sf_diag_set(diag, SF_ERR_CONFIG, "namespace policy %s names no quota class: %s",
-                              policy->namespaces[i].name_prefix, name);
+            err = sf_diag_set(diag, SF_ERR_CONFIG,
+                              "catalog.namespace_policies[%zu].quota_class: namespace policy '%s' "
+                              "names no quota class: %s",
+                              i, policy->namespaces[i].name_prefix, name);
     }
-    for (size_t i = 0; i < policy->caller_count && err == SF_OK; i++)
+    for (size_t i = 0; i < policy->caller_count && err == SF_OK; i++) {
         err = check_caller(policy, i, diag);
+        if (err != SF_OK)
+            sf_diag_wrap(diag, "catalog.callers[%zu]", i);
+    }
     return err;
 }

@@ -254,6 +254,7 @@ struct sf_catalog {
     /* atomic */
     _Atomic bool draining;             /* lets nothing new in */
     _Atomic bool deposed;              /* a newer owner was met */
+    atomic_bool projection_lost;       /* the last look at the projection failed */
     _Atomic int stalled;               /* puts in doubt that have been repeated for long */
     _Atomic uint64_t attempts;         /* counts this process's attempts */
     _Atomic uint64_t commands_applied; /* committed by this process */
@@ -354,6 +355,11 @@ void sf_catalog_state_committed(struct sf_catalog *catalog,
 /* Job "forget-facts", by hand: empties the memory of facts, as sf_catalog_flush. */
 enum sf_err sf_catalog_forget_job(struct sf_catalog *catalog, struct sf_sched *sched,
                                   struct sf_diag *diag, uint64_t *out_done);
+
+/* Job "projection-look": reads the owner epochs, so that a projection that is gone is known without
+ * a request. */
+enum sf_err sf_catalog_projection_job(struct sf_catalog *catalog, struct sf_sched *sched,
+                                      struct sf_diag *diag, uint64_t *out_done);
 
 /* Ends `call` with `diag`, internal codes translated to the contract's. Counts nothing. */
 void sf_catalog_refuse(struct sf_call *call, struct sf_diag *diag);

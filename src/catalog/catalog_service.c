@@ -449,6 +449,7 @@ void sf_catalog_stats(struct sf_catalog *catalog, struct sf_catalog_stats *out_s
         .lane_shards = catalog->lane_shards,
         .rebuilt = atomic_load(&catalog->rebuilt),
         .stalled = atomic_load(&catalog->stalled) != 0,
+        .projection_lost = atomic_load(&catalog->projection_lost),
         .deposed = atomic_load(&catalog->deposed),
     };
 }

@@ -230,6 +230,22 @@ enum sf_err sf_catalog_forget_job(struct sf_catalog *catalog, struct sf_sched *s
     return SF_OK;
 }
 
+enum sf_err sf_catalog_projection_job(struct sf_catalog *catalog, struct sf_sched *sched,
+                                      struct sf_diag *diag, uint64_t *out_done)
+{
+    struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, sched, SF_SQL_READ);
+    enum sf_err err = sf_sql_begin(conn, diag);
+    if (err == SF_OK)
+        err = sf_catalog_sql_look(catalog, conn, diag);
+    sf_sql_rollback(conn);
+    sf_sql_release(conn);
+    bool lost = err != SF_OK && err != SF_ERR_DEPOSED;
+    if (atomic_exchange(&catalog->projection_lost, lost) && !lost)
+        SF_LOG(INFO, "catalog_projection_back", SF_KV_U64("owner_epoch", catalog->owner_epoch));
+    *out_done = err == SF_OK ? 1 : 0;
+    return err;
+}
+
 void sf_catalog_refuse(struct sf_call *call, struct sf_diag *diag)
 {
     switch (diag->err) {

@@ -297,7 +297,8 @@ static void start(struct sf_catalog *catalog, struct sf_call *call, const Protob
     }
     struct asked *asked = sf_calloc(1, sizeof(*asked));
     *asked = (struct asked){.task.run = run, .catalog = catalog, .call = call, .request = request};
-    if (sf_sched_submit(catalog->deps.sched, sf_catalog_job_lane(false), &asked->task) == SF_OK)
+    if (sf_sched_submit(catalog->deps.sched, sf_catalog_job_lane(SF_CATALOG_JOB_QUICK),
+                        &asked->task) == SF_OK)
         return;
     free(asked);
     sf_diag_set(diag, SF_BACKEND_UNAVAILABLE, "the catalog is busy");

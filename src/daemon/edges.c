@@ -142,8 +142,8 @@ void sf_edges_serve(struct sf_server *server)
     sf_rpc_server_add(server->rpc, services, SF_ARRAY_LEN(services));
     sf_es_serve(server->es, &channels);
     sf_worker_set(server, SF_WORKER_ES, SF_WORKER_SERVING);
-    sf_worker_set(server, SF_WORKER_GRPC, SF_WORKER_SERVING);
     sf_rpc_server_set_serving(server->rpc, "", true);
+    sf_worker_set(server, SF_WORKER_GRPC, SF_WORKER_SERVING); /* from here on the beat sets it */
 }
 
 void sf_edges_stop(struct sf_server *server)

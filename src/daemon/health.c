@@ -10,10 +10,24 @@
 #define BEAT_MS  500
 #define STALE_MS 10000
 
+/* gRPC's health says what /readyz says. */
+static void tell_health(struct sf_server *server)
+{
+    struct sf_worker_status looked[SF_WORKER_COUNT];
+    bool serving = sf_workers_look(server, looked);
+
+    pthread_mutex_lock(&server->health_mu);
+    if (server->states[SF_WORKER_GRPC] == SF_WORKER_SERVING)
+        sf_rpc_server_set_serving(server->rpc, "", serving);
+    pthread_mutex_unlock(&server->health_mu);
+}
+
 static void on_beat(struct sf_timer *timer)
 {
     struct sf_heartbeat *beat = SF_CONTAINER_OF(timer, struct sf_heartbeat, timer);
 
+    if (beat == beat->server->heartbeats)
+        tell_health(beat->server);
     atomic_store(&beat->last_ms, timer->loop->now_ms);
     sf_timer_start(timer, BEAT_MS);
 }
@@ -36,6 +50,7 @@ void sf_heartbeats_start(struct sf_server *server)
     server->heartbeats = sf_calloc(server->loop_count, sizeof(*server->heartbeats));
     for (size_t i = 0; i < server->loop_count; i++) {
         struct sf_heartbeat *beat = &server->heartbeats[i];
+        beat->server = server;
         sf_timer_init(&beat->timer, server->loops[i], on_beat);
         atomic_init(&beat->last_ms, sf_clock_mono_ms(server->clock));
         beat->start.run = on_start;
@@ -121,6 +136,8 @@ static void look_catalog(struct sf_server *server, struct sf_worker_status *stat
         fail(status, "a newer owner of the catalog was met; restart this process");
     else if (stats.stalled)
         fail(status, "a write is in doubt and being repeated; mutations wait");
+    else if (stats.projection_lost)
+        fail(status, "the projection's database does not answer; see to it, no restart is needed");
 }
 
 static void look_allocator(struct sf_server *server, struct sf_worker_status *status)

@@ -168,8 +168,11 @@ static enum sf_err read_config(const struct arguments *arguments, struct sf_diag
                            arguments->role != NULL ? "--role" : "roles");
     struct sf_catalog_policy *policy = NULL;
     enum sf_err err = sf_policy_new(config, diag, &policy);
-    if (err != SF_OK)
+    if (err != SF_OK) {
+        if (arguments->config != NULL)
+            sf_diag_wrap(diag, "%s", arguments->config);
         return err;
+    }
     sf_policy_destroy(policy);
     return SF_OK;
 }

@@ -53,6 +53,7 @@ struct sf_worker_status {
 
 /* Shows that a loop turns: a timer on it notes the time. */
 struct sf_heartbeat {
+    struct sf_server *server;    /* it belongs to */
     struct sf_timer timer;       /* on the loop it watches */
     struct sf_task start;        /* starts the timer on its loop */
     struct sf_task stop;         /* stops it there */

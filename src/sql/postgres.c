@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+#define OLDEST_VERSION     15 /* tested; earlier ones are refused */
 #define SLACK_MS           2000
 #define SCHEMA_PATIENCE    30 /* a schema step may take this many statement timeouts */
 #define SCHEMA_LOCK_NUMBER "8390880576478438481"
@@ -174,9 +175,10 @@ static enum sf_err check_connected(PGconn *pg, struct sf_diag *diag)
 {
     if (PQstatus(pg) != CONNECTION_OK)
         return connection_error(pg, diag);
-    if (PQserverVersion(pg) < 120000)
-        return sf_diag_set(diag, SF_ERR_CONFIG, "postgres: server version %d is older than 12",
-                           PQserverVersion(pg) / 10000);
+    if (PQserverVersion(pg) < OLDEST_VERSION * 10000)
+        return sf_diag_set(diag, SF_ERR_CONFIG,
+                           "postgres: the server's version %d is not served: %d or later is",
+                           PQserverVersion(pg) / 10000, OLDEST_VERSION);
     const char *encoding = PQparameterStatus(pg, "server_encoding");
     if (encoding == NULL || strcmp(encoding, "UTF8") != 0)
         return sf_diag_set(diag, SF_ERR_CONFIG,

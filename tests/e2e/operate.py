@@ -68,16 +68,18 @@ def test_check_config():
            ("log:\n  level: loud\n", "log.level"), ("roles: [nothing]\n", "nothing"), ("roles: [ccs]\n", "all"), ("data_dir: ''\n", "data_dir"),
            ("commit:\n  duplicate_window_ms: 1\n", "commit.duplicate_window_ms"), ("a: [\n", ""), ("- x\n", ""),
            ("limits:\n  rpc_message_bytes: 99999999\n", "limits.rpc_message_bytes"), ("data_dir: a\ndata_dir: b\n", "data_dir"),
-           ("catalog: {quota: {classes: [{name: a}, {name: a}]}}\n", "quota class a is given twice"),
+           ("catalog: {quota: {classes: [{name: a}, {name: a}]}}\n", "catalog.quota.classes[1]: quota class a is given twice"),
            ("catalog: {quota: {classes: [{name: a, query_qps: {burst_units: 0}}]}}\n", "classes[0].query_qps.burst_units"),
-           ("catalog: {namespace_policies: [{quota_class: gold}]}\n", "names no quota class: gold"),
+           ("catalog: {namespace_policies: [{quota_class: gold}]}\n", "catalog.namespace_policies[0].quota_class: namespace policy '' names no quota class: gold"),
            ("catalog: {callers: [{identity: a, roles: [king]}]}\n", "catalog.callers[0].roles: there is no role 'king'"),
-           ("catalog: {callers: [{identity: a}, {identity: a}]}\n", "caller a is given twice"),
+           ("catalog: {callers: [{identity: a}, {identity: a}]}\n", "catalog.callers[1]: caller a is given twice"),
            ("catalog: {callers: [{identity: 'searchfabric:allocator'}]}\n", "catalog.callers[0].identity")]
     for text, word in bad:
-        out = daemon("--config", config(text), "--check-config")
+        path = config(text)
+        out = daemon("--config", path, "--check-config")
         message = out.stderr.decode()
-        assert out.returncode == 2 and message.startswith("searchfabricd: ") and word in message and not out.stdout, (text, out)
+        told = path if text.startswith("catalog:") else ""  # a table's error names the file
+        assert out.returncode == 2 and message.startswith(f"searchfabricd: {told}") and word in message and not out.stdout, (text, out)
         assert len(message.splitlines()) == 1, message
     # A key that nothing reads is refused by name.
     path = config("log: {}\nweather:\n  sunny_ms: 3600000\n")
