@@ -49,6 +49,18 @@ struct sf_allocator_artifacts {
                                                   and readers aside; NULL = none */
 };
 
+/* When a collection's owner reserves ranges of ids, so that issue-only requests need no state write
+ * of their own. 0 takes the default of base/limits.h. Source: allocator note 13.2. */
+struct sf_alloc_lease_policy {
+    bool on;             /* false: every request writes the state */
+    uint32_t hot_per_s;  /* issue-only requests a second from which on a collection leases */
+    uint32_t min_ids;    /* smallest range */
+    uint32_t max_ids;    /* largest range; >= min_ids */
+    uint32_t quiet_ms;   /* no lease within this time after an explicit id */
+    uint32_t confirm_ms; /* a range whose owner was not proved for so long is not used before it is
+                            proved again; not on an exclusive store */
+};
+
 /* What the allocator is made of; everything outlives it. */
 struct sf_allocator_deps {
     struct sf_store *store;         /* durable truth */
@@ -63,7 +75,8 @@ struct sf_allocator_deps {
     uint64_t random_seed;           /* jitter of retries */
     struct sf_metrics *metrics;     /* required metrics are registered here; not NULL */
     const struct sf_allocator_grants *grants; /* NULL = every authenticated identity may */
-    struct sf_allocator_limits limits;
+    struct sf_allocator_limits limits;        /* bounds */
+    struct sf_alloc_lease_policy leases;      /* range leases */
     struct sf_sched *sched; /* workers of artifacts and retention; NULL = neither is there */
     struct sf_allocator_artifacts artifacts; /* what to write beside the truth */
 };
@@ -127,9 +140,12 @@ struct sf_allocator_stats {
     uint64_t allocations;       /* fresh successes */
     uint64_t ids_issued;        /* ids of `issue` items in fresh successes */
     uint64_t ids_burned;        /* ids that a standing state write passed and no success holds: lost
-                                   races and doubtful puts (gaps skipped by explicit ids not counted) */
+                                   races, doubtful puts, dropped leases (gaps skipped by explicit ids
+                                   not counted) */
     uint64_t rolled_forward;    /* pending applies finished at a load */
     uint64_t state_conflicts;   /* lost swaps of a state object */
+    uint64_t leases_granted;    /* ranges reserved */
+    uint64_t lease_local;       /* fresh successes out of a range, without a state write */
     uint64_t artifacts_dropped; /* entries of artifacts that found their queue full */
 };
 

@@ -14,8 +14,10 @@
  * (allocator_recover.c); then every member is looked up again, because another owner may have
  * finished it meanwhile.
  *
- * Plan: plans run in order on a copy of the state. A refusal is told at once if nothing before it
- * moved the copy, else when the write stands, for it speaks of that write's state.
+ * Plan: plans run in order on a copy of the state. A group that fits into the lane's lease
+ * (allocator_lease.c) needs no write: its objects are sent at once. A refusal is told at once if
+ * nothing before it moved the copy, else when the write stands, for it speaks of that write's
+ * state.
  *
  * Write: one batch, the state object by compare-and-swap (stage 0), each member's replay-success
  * object create-only (stage 1). After a write that lost or is in doubt the state is forgotten and
@@ -65,8 +67,19 @@ static void group_add(struct sf_alloc_group *g, struct sf_alloc_op *op)
         g->ops = sf_realloc(g->ops, g->cap * sizeof(struct sf_alloc_op *));
     }
     op->phase = SF_OP_UNRESOLVED;
+    op->unlooked = false;
     op->index = g->count;
     g->ops[g->count++] = op;
+}
+
+/* Refuses `op`, out of its group, with the error in its call's diag: at once if its key was looked
+ * up. */
+static void op_refuse_unstanding(struct sf_alloc_op *op)
+{
+    if (op->unlooked && !SF_MUTANT(alloc_lease_refuses_unlooked))
+        sf_alloc_settle_refusal(op);
+    else
+        sf_alloc_op_refuse(op);
 }
 
 /* Refuses member `index` with a copy of `diag`. Between its look-up and the facts that refuse it
@@ -79,7 +92,7 @@ static void member_refuse(struct sf_alloc_lane *lane, size_t index, const struct
     *sf_call_diag(op->call) = *diag;
     if (sf_err_info(diag->err)->retry_same_key || lane->shard->allocator->deps.store->exclusive ||
         SF_MUTANT(alloc_refuses_at_once))
-        sf_alloc_op_refuse(op);
+        op_refuse_unstanding(op);
     else
         sf_alloc_settle_refusal(op);
 }
@@ -219,6 +232,12 @@ static void member_resolve(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
         sf_alloc_settle_pending(op, pending);
         return;
     }
+    if (sf_alloc_lease_skips_lookup(lane, op)) {
+        op->phase = SF_OP_FRESH;
+        op->unlooked = true;
+        return;
+    }
+    op->unlooked = false;
     op->phase = SF_OP_READING;
     sf_buf_clear(&op->get.body);
     op->get.key = sf_buf_view(&op->object_key);
@@ -359,8 +378,7 @@ static void group_resolved(struct sf_alloc_lane *lane)
 
 /* ---- plan and write ---- */
 
-/* Says once that a collection runs out of ids. */
-static void space_check(struct sf_alloc_lane *lane)
+void sf_alloc_space_check(struct sf_alloc_lane *lane)
 {
     const struct sf_watermark *mark = &lane->in_hand.mark;
 
@@ -377,20 +395,23 @@ static void group_stands(struct sf_alloc_lane *lane, bool batch_was_whole)
 {
     struct sf_alloc_group *g = &lane->group;
     size_t put = 1;
+    bool was_owned = lane->owned;
 
     lane->in_hand = g->after;
     lane->owned = true;
+    lane->confirmed_ms = g->sent_ms;
     lane->epoch = g->after.epoch;
     lane->seen_version = g->after.version;
     lane->state = SF_LANE_READY;
     g->attempt[0] = '\0';
-    space_check(lane);
+    sf_alloc_space_check(lane);
+    sf_alloc_lease_stands(lane, was_owned);
     atomic_fetch_add(&lane->shard->counters.groups, 1);
     for (size_t i = 0; i < g->count; i++) {
         struct sf_alloc_op *op = g->ops[i];
         sf_alloc_group_remove(lane, i);
         if (op->phase == SF_OP_REFUSED) {
-            sf_alloc_op_refuse(op);
+            op_refuse_unstanding(op);
             continue;
         }
         op->phase = SF_OP_SETTLING;
@@ -426,6 +447,7 @@ static void write_done(struct sf_batch *batch)
         group_stands(lane, true);
         break;
     case SF_ERR_UNAVAILABLE: /* certain: nothing moved, the state in hand is still the one */
+        sf_alloc_lease_failed(lane);
         sf_alloc_group_fail(lane, false, "the state write failed");
         break;
     case SF_ERR_PRECONDITION:
@@ -439,27 +461,73 @@ static void write_done(struct sf_batch *batch)
         sf_alloc_group_again(lane, sf_alloc_lane_load, true, "the state write is in doubt");
         break;
     default:
+        sf_alloc_lease_failed(lane);
         SF_LOG(ERROR, "alloc_write_refused", SF_KV_VIEW("key", sf_buf_view(&lane->state_key)),
                SF_KV_STR("error", sf_err_info(err)->name));
         sf_alloc_group_fail(lane, false, "the state write was refused");
     }
 }
 
-/* What the state is once the group's write stands. */
-static void after_init(struct sf_alloc_lane *lane)
+void sf_alloc_state_follow(struct sf_alloc_lane *lane, struct sf_alloc_state *after)
 {
-    struct sf_alloc_state *after = &lane->group.after;
-    const struct sf_allocator_deps *deps = &lane->shard->allocator->deps;
-    int64_t now = sf_clock_unix_ms(deps->clock);
+    int64_t now = sf_clock_unix_ms(lane->shard->allocator->deps.clock);
 
-    lane->group.applied_at_unix_ms =
-        deps->applied_clock == NULL ? now : sf_clock_unix_ms(deps->applied_clock);
     *after = lane->in_hand;
     after->exists = true;
     after->version++;
     after->epoch = lane->owned ? lane->epoch : lane->in_hand.epoch + 1;
     if (now > after->updated_at_unix_ms)
         after->updated_at_unix_ms = now;
+}
+
+/* Starts the plans: what the state is once the group's write stands, or, within a lease, when they
+ * ran. */
+static void plans_begin(struct sf_alloc_lane *lane, bool local)
+{
+    const struct sf_allocator_deps *deps = &lane->shard->allocator->deps;
+    struct sf_alloc_group *g = &lane->group;
+
+    g->local = local;
+    g->grant_ids = 0;
+    g->tail_ids = 0;
+    g->applied_at_unix_ms =
+        sf_clock_unix_ms(deps->applied_clock == NULL ? deps->clock : deps->applied_clock);
+    if (local)
+        g->after = lane->in_hand;
+    else
+        sf_alloc_state_follow(lane, &g->after);
+}
+
+/* Where a plan starts: explicit ids go past the lease, issue items into it. */
+static struct sf_watermark plan_start(const struct sf_alloc_state *after, bool is_explicit)
+{
+    return is_explicit || !after->lease.live ? after->mark : after->lease.next;
+}
+
+/* A plan ran up to `end`: moves the copy. */
+static void plan_moves(struct sf_alloc_lane *lane, const struct sf_alloc_op *op,
+                       struct sf_watermark end)
+{
+    struct sf_alloc_state *after = &lane->group.after;
+    int64_t now_ms = lane->shard->loop->now_ms;
+
+    if (sf_alloc_op_has_explicit(op)) {
+        sf_lease_note_explicit(&lane->use, now_ms);
+        lane->explicit_unix_ms = lane->group.applied_at_unix_ms;
+        if (after->lease.live)
+            lane->group.tail_ids += sf_watermark_between(after->lease.next, after->mark);
+        if (!SF_MUTANT(alloc_lease_survives_explicit))
+            after->lease.live = false;
+        after->mark = end;
+        return;
+    }
+    sf_lease_note_issue(&lane->use, now_ms, op->request.item_count);
+    if (after->lease.live && sf_watermark_compare(end, after->mark) <= 0) {
+        after->lease.next = end;
+        return;
+    }
+    after->lease.live = false;
+    after->mark = end;
 }
 
 /* True when the refusal could be due to state in hand that another owner has moved on from: too far
@@ -474,26 +542,39 @@ static bool refusal_is_stale(const struct sf_alloc_lane *lane, enum sf_err err)
 static bool member_plan(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
 {
     struct sf_alloc_state *after = &lane->group.after;
-    struct sf_watermark before = after->mark;
+    struct sf_watermark before = plan_start(after, sf_alloc_op_has_explicit(op));
+    struct sf_watermark end = before;
     struct sf_diag *diag = sf_call_diag(op->call);
 
     sf_diag_init(diag);
     enum sf_err err = sf_alloc_plan_run(op->request.items, op->request.item_count,
-                                        lane->facts.max_jump, &after->mark, diag);
+                                        lane->facts.max_jump, &end, diag);
     if (err == SF_OK) {
         op->record = sf_alloc_record_build(op, after);
         if (op->record != NULL) {
             const struct sf_plan_item *last = &op->request.items[op->request.item_count - 1];
             op->gap = last->doc_id - before.next - (op->request.item_count - 1);
             op->phase = SF_OP_PLANNED;
+            plan_moves(lane, op, end);
             sf_alloc_op_encode(op);
             return true;
         }
-        after->mark = before;
         sf_diag_set(diag, SF_ERR_LIMIT, "the request does not fit its arena");
     }
     op->phase = SF_OP_REFUSED;
     return false;
+}
+
+void sf_alloc_state_put_fill(struct sf_alloc_lane *lane, const struct sf_buf *body,
+                             struct sf_put *out_put)
+{
+    *out_put = (struct sf_put){.key = sf_buf_view(&lane->state_key),
+                               .body = sf_buf_view(body),
+                               .cond = lane->in_hand.exists ? SF_PUT_MATCH : SF_PUT_ABSENT,
+                               .match = lane->in_hand.etag,
+                               .command = SF_COMMAND_ALL};
+    if (SF_MUTANT(alloc_state_unconditional))
+        out_put->cond = SF_PUT_ANY;
 }
 
 /* Sends the state object and the planned members' objects as one batch. */
@@ -524,14 +605,8 @@ static void group_write(struct sf_alloc_lane *lane, size_t planned)
     sf_buf_clear(&g->body);
     sf_alloc_state_encode(lane, &g->after, g->attempt, fresh, fresh_count, &g->body);
     free(fresh);
-    g->puts[0] = (struct sf_put){.key = sf_buf_view(&lane->state_key),
-                                 .body = sf_buf_view(&g->body),
-                                 .cond = lane->in_hand.exists ? SF_PUT_MATCH : SF_PUT_ABSENT,
-                                 .match = lane->in_hand.etag,
-                                 .stage = 0,
-                                 .command = SF_COMMAND_ALL};
-    if (SF_MUTANT(alloc_state_unconditional))
-        g->puts[0].cond = SF_PUT_ANY;
+    sf_alloc_state_put_fill(lane, &g->body, &g->puts[0]);
+    g->sent_ms = lane->shard->loop->now_ms;
     g->batch = (struct sf_batch){
         .puts = g->puts, .count = n, .loop = lane->shard->loop, .done = write_done};
     sf_store_submit(allocator->deps.store, &g->batch);
@@ -547,16 +622,65 @@ static bool pending_is_full(const struct sf_alloc_lane *lane)
     return lane->pending_count >= SF_LIMIT_ALLOC_PENDING || bytes >= SF_LIMIT_ALLOC_PENDING_BYTES;
 }
 
+/* The lease holds ids for all: runs the plans and sends their objects, each on its own. */
+static void group_plan_local(struct sf_alloc_lane *lane)
+{
+    struct sf_alloc_group *g = &lane->group;
+
+    plans_begin(lane, true);
+    for (size_t i = 0; i < g->count; i++) {
+        struct sf_alloc_op *op = g->ops[i];
+        bool planned = member_plan(lane, op);
+        sf_alloc_group_remove(lane, i);
+        if (!planned) {
+            op_refuse_unstanding(op);
+            continue;
+        }
+        lane->in_hand.lease.next = g->after.lease.next;
+        op->phase = SF_OP_SETTLING;
+        op->tries = 0;
+        sf_alloc_settle_send(op);
+    }
+    group_compact(g);
+    sf_alloc_lease_look_ahead(lane);
+    sf_alloc_lane_rest(lane);
+}
+
+/* The lease must not be used before the ownership is proved: reads the state again. */
+static void group_confirm(struct sf_alloc_lane *lane)
+{
+    bool again = lane->group.loaded; /* and the read took too long */
+
+    sf_alloc_lane_forget(lane);
+    if (again)
+        sf_alloc_group_again(lane, sf_alloc_lane_load, false, "the ownership cannot be proved");
+    else
+        sf_alloc_lane_load(lane);
+}
+
 void sf_alloc_group_plan(struct sf_alloc_lane *lane)
 {
     struct sf_alloc_group *g = &lane->group;
+    bool covered = sf_alloc_lease_covers(lane);
     size_t planned = 0;
 
+    if (covered && !sf_alloc_lease_stale(lane)) {
+        group_plan_local(lane);
+        return;
+    }
+    if (lane->reserve != NULL && lane->reserve->busy) {
+        g->parked = true;
+        return;
+    }
+    if (covered) {
+        group_confirm(lane);
+        return;
+    }
     if (pending_is_full(lane)) {
         sf_alloc_lane_roll(lane);
         return;
     }
-    after_init(lane);
+    plans_begin(lane, false);
     for (size_t i = 0; i < g->count; i++) {
         struct sf_alloc_op *op = g->ops[i];
         if (member_plan(lane, op)) {
@@ -568,12 +692,14 @@ void sf_alloc_group_plan(struct sf_alloc_lane *lane)
             return;
         } else if (planned == 0) {
             sf_alloc_group_remove(lane, i);
-            sf_alloc_op_refuse(op);
+            op_refuse_unstanding(op);
         }
     }
     group_compact(g);
-    if (planned == 0)
+    if (planned == 0) {
         sf_alloc_lane_rest(lane);
-    else
-        group_write(lane, planned);
+        return;
+    }
+    sf_alloc_lease_grant(lane);
+    group_write(lane, planned);
 }

@@ -8,6 +8,8 @@
  *   allocator_settle.c   one request's own replay-success object
  *   allocator_store.c    durable objects: build, encode, decode, compare
  *   allocator_recover.c  load of a lane: read, ownership, roll-forward
+ *   allocator_lease.c    ranges reserved ahead of use
+ *   lease_rules.c        pure decisions about them (lease_rules.h)
  *   allocator_verify.c   reconciliation after a restore, for the operator
  *   allocator_artifacts.c  what is noted for the artifacts below, none of which anything reads
  *   allocator_feed.c     their bounded queues
@@ -23,11 +25,13 @@
 
 #include "allocator/allocator.h"
 #include "allocator/allocator_rules.h"
+#include "allocator/lease_rules.h"
 #include "base/map.h"
 #include "base/rng.h"
 
 struct sf_alloc_feed;
 struct sf_alloc_lane;
+struct sf_alloc_loaded;
 struct sf_alloc_segments;
 struct sf_alloc_shard;
 
@@ -74,6 +78,7 @@ struct sf_alloc_op {
     size_t index;                  /* place in the group's array while a member */
     bool late;                     /* joined after the leader's admission facts were asked for */
     bool ccs_read;                 /* admission facts were asked for on its behalf */
+    bool unlooked;                 /* its own put is to be the look-up of its key */
     unsigned tries;                /* of the present durable step */
     uint64_t gap;                  /* ids that its explicit items skip */
 
@@ -93,14 +98,25 @@ struct sf_alloc_pending {
     struct sf_buf record;          /* packed sf_replay_record without header */
 };
 
+/* Ids between `next` and the watermark: durably reserved, to be handed out by this owner without
+ * further state writes. The range always ends at the watermark. */
+struct sf_alloc_lease {
+    bool live;                 /* recorded in the state object, and this owner's */
+    struct sf_watermark start; /* lowest id that it could hand out when it was recorded */
+    struct sf_watermark next;  /* next id to hand out; known in memory only */
+    struct sf_watermark split; /* where the range that was reserved last begins */
+    uint64_t epoch;            /* lease_epoch: version of the state write that reserved last */
+};
+
 /* The state object as read or written last. */
 struct sf_alloc_state {
-    bool exists;                /* the object is there, with `etag` */
-    struct sf_etag etag;        /* of the object */
-    struct sf_watermark mark;   /* next_doc_id */
-    uint64_t epoch;             /* allocation_epoch */
-    uint64_t version;           /* allocator_state_version */
-    int64_t updated_at_unix_ms; /* of the last write */
+    bool exists;                 /* the object is there, with `etag` */
+    struct sf_etag etag;         /* of the object */
+    struct sf_watermark mark;    /* next_doc_id */
+    uint64_t epoch;              /* allocation_epoch */
+    uint64_t version;            /* allocator_state_version */
+    int64_t updated_at_unix_ms;  /* of the last write */
+    struct sf_alloc_lease lease; /* reserved range */
 };
 
 enum sf_alloc_lane_state {
@@ -125,6 +141,8 @@ struct sf_alloc_group {
     bool admission_asked;     /* the facts were asked for */
     bool admitted;            /* the facts were read after every member came in, and admit */
     bool loaded;              /* the state was read since every member came in */
+    bool local;               /* runs within the lease: no state write */
+    bool parked;              /* waits for the reservation under way */
     unsigned tries;           /* loads and writes of this group that did not go through */
     struct sf_timer timer;    /* pause before the next try */
     void (*resume)(struct sf_alloc_lane *lane); /* what the pause ends with */
@@ -147,9 +165,38 @@ struct sf_alloc_group {
     char attempt[SF_ATTEMPT_ID_BYTES]; /* of the write under way or in doubt; "" = none */
     struct sf_alloc_state after;       /* what stands when the write does */
     int64_t applied_at_unix_ms;        /* apply time of the members' records and receipts */
+    uint64_t grant_ids;                /* ids that the write reserves for later; 0 = none */
+    uint64_t tail_ids;                 /* reserved ids that the write passes unused */
+    int64_t sent_ms;                   /* when the write or load was sent, on the loop's clock */
     bool adopt;                        /* the load met the write in doubt: it stands */
     struct sf_alloc_roll *rolls;       /* owned array, while pending applies are finished */
     size_t roll_count;                 /* of them */
+};
+
+/* Why ids are gone without a document to show for it. */
+enum sf_burn_reason {
+    SF_BURN_EXPLICIT_GAP, /* skipped by an explicit id */
+    SF_BURN_LOST_RACE,    /* another result stands under the request's key */
+    SF_BURN_NOT_DURABLE,  /* the result could not be written in time */
+    SF_BURN_LEASE_TAIL,   /* reserved and dropped unused */
+    SF_BURN_REASON_COUNT
+};
+
+/* What a lane that leases has beside its group; made with its first lease. */
+struct sf_alloc_reserve {
+    struct sf_alloc_lane *lane;        /* whose */
+    bool busy;                         /* the write that reserves the next range is under way */
+    bool doubt;                        /* its outcome is unknown until the state is read */
+    struct sf_batch batch;             /* that write */
+    struct sf_put put;                 /* of batch */
+    struct sf_buf body;                /* encoded state object */
+    char attempt[SF_ATTEMPT_ID_BYTES]; /* of the write under way or in doubt */
+    struct sf_alloc_state after;       /* what stands when it does */
+    int64_t sent_ms;                   /* when it was sent, on the loop's clock */
+    int64_t retry_ms;                  /* not again before, on the loop's clock */
+    unsigned tries;                    /* failures in a row */
+    struct sf_alloc_state kept;        /* as it was in hand when the state was forgotten; counts
+                                          while kept.lease.live */
 };
 
 /* One collection. */
@@ -169,14 +216,20 @@ struct sf_alloc_lane {
     struct sf_alloc_op **queue_tail; /* where the next one is linked */
     size_t ops;                      /* requests of this lane, those that joined included */
 
-    bool owned;                    /* this process wrote the state and no newer owner was met */
-    uint64_t epoch;                /* of the ownership, while owned */
-    uint64_t seen_version;         /* highest allocator_state_version seen, in state or results */
-    bool space_warned;             /* few ids are left, and that was logged */
-    struct sf_alloc_state in_hand; /* the state, unless COLD */
-    struct sf_alloc_pending *pending; /* owned array */
-    size_t pending_count;             /* of them */
-    size_t pending_cap;               /* entries there is room for */
+    bool owned;               /* this process wrote the state and no newer owner was met */
+    uint64_t epoch;           /* of the ownership, while owned */
+    uint64_t seen_version;    /* highest allocator_state_version seen, in state or results */
+    bool space_warned;        /* few ids are left, and that was logged */
+    bool foreign_lease;       /* the state read records a lease of another owner */
+    int64_t confirmed_ms;     /* when the ownership was proved last, on the loop's clock */
+    struct sf_lease_use use;  /* how much it is used */
+    int64_t explicit_unix_ms; /* when an explicit id was admitted last; 0 = never */
+    struct sf_alloc_reserve *reserve;      /* owned; NULL until it leases */
+    uint64_t burned[SF_BURN_REASON_COUNT]; /* ids gone without a document while in memory */
+    struct sf_alloc_state in_hand;         /* the state, unless COLD */
+    struct sf_alloc_pending *pending;      /* owned array */
+    size_t pending_count;                  /* of them */
+    size_t pending_cap;                    /* entries there is room for */
 
     struct sf_buf unknown; /* packed: members of the state object that this build does not know */
 
@@ -192,14 +245,6 @@ struct sf_alloc_answer {
     char fingerprint[SF_SHA256_HEX_BYTES]; /* payload_fingerprint */
     size_t len;                            /* bytes of `packed` */
     uint8_t packed[];                      /* AllocateIdsSuccessResponse */
-};
-
-/* Why ids are gone without a document to show for it. */
-enum sf_burn_reason {
-    SF_BURN_EXPLICIT_GAP, /* skipped by an explicit id */
-    SF_BURN_LOST_RACE,    /* another result stands under the request's key */
-    SF_BURN_NOT_DURABLE,  /* the result could not be written in time */
-    SF_BURN_REASON_COUNT
 };
 
 #define SF_ALLOC_KINDS 16 /* client kinds with metric series kept at hand */
@@ -251,6 +296,8 @@ struct sf_alloc_shard {
         _Atomic uint64_t ids_burned;      /* without a document */
         _Atomic uint64_t rolled_forward;  /* pending applies finished */
         _Atomic uint64_t state_conflicts; /* lost swaps of a state */
+        _Atomic uint64_t leases_granted;  /* ranges reserved */
+        _Atomic uint64_t lease_local;     /* results made within a range */
     } counters;
 };
 
@@ -272,11 +319,15 @@ struct sf_allocator {
         struct sf_metric_family *ccs_latency;    /* without labels */
         struct sf_metric_family *conflict_retry; /* without labels */
         struct sf_metric_family *artifacts;      /* by artifact, result */
+        struct sf_metric_family *range_lease;    /* by result */
         struct sf_metric *replay_original;       /* series of replay */
         struct sf_metric *replay_same;           /* series of replay */
         struct sf_metric *replay_conflict;       /* series of replay */
         struct sf_metric *ccs;                   /* series of ccs_latency */
         struct sf_metric *conflicts;             /* series of conflict_retry */
+        struct sf_metric *lease_granted;         /* series of range_lease */
+        struct sf_metric *lease_failed;          /* series of range_lease */
+        struct sf_metric *lease_discarded;       /* series of range_lease */
     } metrics;
 
     /* atomic */
@@ -296,8 +347,12 @@ struct sf_allocator {
 void sf_alloc_op_answer(struct sf_alloc_op *op, const struct sf_view *packed,
                         enum sf_alloc_class cls);
 
-/* Counts ids that `op` burned. On op's loop. */
-void sf_alloc_count_burned(struct sf_alloc_op *op, enum sf_burn_reason reason, uint64_t ids);
+/* Counts ids of a lane that are burned, `kind` being who caused it. On its loop. */
+void sf_alloc_count_burned(struct sf_alloc_lane *lane, Searchfabric__V1__ClientKind kind,
+                           enum sf_burn_reason reason, uint64_t ids);
+
+/* "explicit_gap" and so on. */
+const char *sf_burn_reason_text(enum sf_burn_reason reason);
 
 /* One request less is open; may end the drain. */
 void sf_alloc_closed_one(struct sf_allocator *allocator);
@@ -327,8 +382,12 @@ struct sf_alloc_pending *sf_alloc_pending_find(struct sf_alloc_lane *lane, const
 void sf_alloc_pending_add(struct sf_alloc_lane *lane, const sf_replay_record *record);
 void sf_alloc_pending_del(struct sf_alloc_lane *lane, const char *key);
 
-/* Drops the state in hand and what is pending in it. */
+/* Drops the state in hand and what is pending in it. A live lease is kept aside: the next load
+ * takes it up again if the state is still the one that was in hand. */
 void sf_alloc_lane_forget(struct sf_alloc_lane *lane);
+
+/* Marks the lane idle when nothing needs it. */
+void sf_alloc_lane_idle_check(struct sf_alloc_lane *lane);
 
 /* Ends ownership for good: a newer owner was met. */
 void sf_alloc_lane_close(struct sf_alloc_lane *lane, uint64_t newer_epoch);
@@ -351,6 +410,16 @@ void sf_alloc_group_resolve(struct sf_alloc_lane *lane);
 
 /* The state in hand is good: runs the plans and writes. */
 void sf_alloc_group_plan(struct sf_alloc_lane *lane);
+
+/* What the state is after the next write of this owner, as far as any write changes it. */
+void sf_alloc_state_follow(struct sf_alloc_lane *lane, struct sf_alloc_state *out_after);
+
+/* A put of the state object `body` under the condition of the state in hand. */
+void sf_alloc_state_put_fill(struct sf_alloc_lane *lane, const struct sf_buf *body,
+                             struct sf_put *out_put);
+
+/* Says once that a collection runs out of ids. */
+void sf_alloc_space_check(struct sf_alloc_lane *lane);
 
 /* The group's own write, in doubt, was found standing. */
 void sf_alloc_group_adopt(struct sf_alloc_lane *lane, const struct sf_etag *etag);
@@ -412,10 +481,47 @@ void sf_alloc_lane_load(struct sf_alloc_lane *lane);
 /* Finishes what is pending of the state in hand, then goes on with sf_alloc_group_resolve. */
 void sf_alloc_lane_roll(struct sf_alloc_lane *lane);
 
+/* ---- allocator_lease.c ---- */
+
+/* True when op's own create-only put may be its look-up: one put instead of a read and a put. */
+bool sf_alloc_lease_skips_lookup(const struct sf_alloc_lane *lane, const struct sf_alloc_op *op);
+
+/* True when the whole group fits into the live lease. */
+bool sf_alloc_lease_covers(const struct sf_alloc_lane *lane);
+
+/* True when the lease must not be used before the state is read again: the ownership was not proved
+ * for long, or a result of a later state was met. */
+bool sf_alloc_lease_stale(const struct sf_alloc_lane *lane);
+
+/* The group's state write may reserve a range behind its own ids: extends group.after. */
+void sf_alloc_lease_grant(struct sf_alloc_lane *lane);
+
+/* The group's state write stands: counts what it granted and what it dropped. `was_owned`: before
+ * the write. */
+void sf_alloc_lease_stands(struct sf_alloc_lane *lane, bool was_owned);
+
+/* The group's state write did not stand. */
+void sf_alloc_lease_failed(struct sf_alloc_lane *lane);
+
+/* Reserves the next range when the live one is half used and the lane is hot. */
+void sf_alloc_lease_look_ahead(struct sf_alloc_lane *lane);
+
+/* The state was read, what is in hand is `loaded`: takes the kept lease up again or drops it. */
+void sf_alloc_lease_loaded(struct sf_alloc_lane *lane, const struct sf_alloc_loaded *loaded);
+
+/* Drops what is left of a lease, live or kept: burned. */
+void sf_alloc_lease_drop(struct sf_alloc_lane *lane);
+
+/* Drops the leases of all lanes: the end of a drain. */
+void sf_alloc_lease_drop_all(struct sf_alloc_shard *shard);
+
 /* ---- allocator_store.c ---- */
 
 /* Builds the replay record of a planned op in its call's arena; NULL when that is full. */
 sf_replay_record *sf_alloc_record_build(struct sf_alloc_op *op, const struct sf_alloc_state *after);
+
+/* allocator_state_version of the write that covers the record's ids: its own, or its lease's. */
+uint64_t sf_alloc_record_version(const sf_replay_record *record);
 
 /* Encodes a record as a replay-success object under attempt id `attempt`. */
 void sf_alloc_record_encode(const sf_replay_record *record, const char *attempt,
@@ -440,6 +546,7 @@ struct sf_alloc_loaded {
     struct sf_alloc_state state;      /* etag and exists are the caller's */
     const char *attempt_id;           /* in the arena */
     const char *owner_id;             /* in the arena */
+    bool lease_recorded;              /* a lease stands in it: start and epoch in state.lease */
     sf_replay_record *const *pending; /* in the arena */
     size_t pending_count;
 };

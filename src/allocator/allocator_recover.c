@@ -158,6 +158,8 @@ static bool ownership_check(struct sf_alloc_lane *lane, const struct sf_alloc_lo
     }
     lane->owned = ours;
     lane->epoch = loaded->state.epoch;
+    if (ours)
+        lane->confirmed_ms = lane->group.sent_ms;
     return true;
 }
 
@@ -176,6 +178,7 @@ static void loaded_take(struct sf_alloc_lane *lane, const struct sf_alloc_loaded
     lane->in_hand.exists = etag != NULL;
     if (etag != NULL)
         lane->in_hand.etag = *etag;
+    sf_alloc_lease_loaded(lane, loaded);
     for (size_t i = 0; i < loaded->pending_count; i++)
         sf_alloc_pending_add(lane, loaded->pending[i]);
     if (SF_MUTANT(alloc_skips_roll_forward))
@@ -287,6 +290,7 @@ void sf_alloc_lane_load(struct sf_alloc_lane *lane)
     SF_ASSERT(lane->state == SF_LANE_COLD);
     sf_alloc_lane_forget(lane);
     g->loads = 2;
+    g->sent_ms = lane->shard->loop->now_ms;
     load_send(lane, &g->mark_get, sf_view_str(SF_ALLOC_RESTORE_MARK_KEY), mark_done);
     load_send(lane, &g->get, sf_buf_view(&lane->state_key), load_done);
 }

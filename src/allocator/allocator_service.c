@@ -36,6 +36,7 @@ static void families_register(struct sf_allocator *a)
     static const char *const by_item[] = {"client_kind", "item_kind", NULL};
     static const char *const by_class[] = {"classification", NULL};
     static const char *const by_burn[] = {"client_kind", "reason", NULL};
+    static const char *const by_lease[] = {"result", NULL};
     struct sf_metrics *m = a->deps.metrics;
     struct sf_alloc_families *f = &a->metrics;
 
@@ -57,6 +58,12 @@ static void families_register(struct sf_allocator *a)
     f->burned =
         sf_metrics_family(m, SF_METRIC_COUNTER, "searchfabric_id_allocator_burned_ids_total",
                           "Ids that are gone without a result to show for them", by_burn);
+    f->range_lease =
+        sf_metrics_family(m, SF_METRIC_COUNTER, "searchfabric_id_allocator_range_lease_total",
+                          "Ranges of ids reserved ahead of use, by what became of it", by_lease);
+    f->lease_granted = sf_metric_series(f->range_lease, (const char *const[]){"granted", NULL});
+    f->lease_failed = sf_metric_series(f->range_lease, (const char *const[]){"failed", NULL});
+    f->lease_discarded = sf_metric_series(f->range_lease, (const char *const[]){"discarded", NULL});
     f->replay_original = sf_metric_series(f->replay, (const char *const[]){"original", NULL});
     f->replay_same =
         sf_metric_series(f->replay, (const char *const[]){"replay_same_payload", NULL});
@@ -107,14 +114,21 @@ static void count_items(struct sf_alloc_op *op, struct sf_alloc_series *kept, co
                       (int64_t)explicit_count);
 }
 
-void sf_alloc_count_burned(struct sf_alloc_op *op, enum sf_burn_reason reason, uint64_t ids)
+const char *sf_burn_reason_text(enum sf_burn_reason reason)
 {
     static const char *const texts[SF_BURN_REASON_COUNT] = {"explicit_gap", "lost_race",
-                                                            "not_durable"};
-    struct sf_alloc_shard *s = op->shard;
-    unsigned k = (unsigned)op->request.client_kind;
-    const char *values[] = {sf_client_kind_text(op->request.client_kind), texts[reason], NULL};
+                                                            "not_durable", "lease_tail"};
+    return texts[reason];
+}
 
+void sf_alloc_count_burned(struct sf_alloc_lane *lane, Searchfabric__V1__ClientKind kind,
+                           enum sf_burn_reason reason, uint64_t ids)
+{
+    struct sf_alloc_shard *s = lane->shard;
+    unsigned k = (unsigned)kind;
+    const char *values[] = {sf_client_kind_text(kind), sf_burn_reason_text(reason), NULL};
+
+    lane->burned[reason] += ids;
     if (reason != SF_BURN_EXPLICIT_GAP)
         atomic_fetch_add(&s->counters.ids_burned, ids);
     sf_metric_add(series(s->allocator->metrics.burned, values,
@@ -208,6 +222,7 @@ static void drain_visit(struct sf_task *task)
     struct sf_allocator *a = s->allocator;
     size_t index = (size_t)(s - a->shards);
 
+    sf_alloc_lease_drop_all(s);
     if (index + 1 < a->shard_count) {
         s[1].drain_task.run = drain_visit;
         sf_loop_post(s[1].loop, &s[1].drain_task);
@@ -346,6 +361,21 @@ static void limits_resolve(struct sf_allocator_limits *limits)
         limits->catalog_timeout_ms = CATALOG_TIMEOUT_MS;
 }
 
+static void leases_resolve(struct sf_alloc_lease_policy *leases)
+{
+    if (leases->hot_per_s == 0)
+        leases->hot_per_s = SF_LIMIT_ALLOC_LEASE_HOT_PER_S;
+    if (leases->min_ids == 0)
+        leases->min_ids = SF_LIMIT_ALLOC_LEASE_MIN_IDS;
+    if (leases->max_ids == 0)
+        leases->max_ids = SF_LIMIT_ALLOC_LEASE_MAX_IDS;
+    if (leases->quiet_ms == 0)
+        leases->quiet_ms = SF_LIMIT_ALLOC_LEASE_QUIET_MS;
+    if (leases->confirm_ms == 0)
+        leases->confirm_ms = SF_LIMIT_ALLOC_LEASE_CONFIRM_MS;
+    SF_ASSERT(leases->min_ids <= leases->max_ids && leases->max_ids <= SF_LIMIT_ALLOC_LEASE_IDS);
+}
+
 struct sf_allocator *sf_allocator_new(const struct sf_allocator_deps *deps)
 {
     struct sf_allocator *a = sf_calloc(1, sizeof(*a));
@@ -353,6 +383,7 @@ struct sf_allocator *sf_allocator_new(const struct sf_allocator_deps *deps)
     SF_ASSERT(deps->loop_count >= 1 && deps->metrics != NULL);
     a->deps = *deps;
     limits_resolve(&a->deps.limits);
+    leases_resolve(&a->deps.leases);
     a->shard_count = deps->loop_count;
     a->shards = sf_calloc(a->shard_count, sizeof(*a->shards));
     for (size_t i = 0; i < a->shard_count; i++)
@@ -408,6 +439,8 @@ void sf_allocator_stats(struct sf_allocator *a, struct sf_allocator_stats *out)
         out->ids_burned += atomic_load(&c->ids_burned);
         out->rolled_forward += atomic_load(&c->rolled_forward);
         out->state_conflicts += atomic_load(&c->state_conflicts);
+        out->leases_granted += atomic_load(&c->leases_granted);
+        out->lease_local += atomic_load(&c->lease_local);
     }
     out->artifacts_dropped = sf_alloc_artifacts_dropped(a);
 }

@@ -37,17 +37,19 @@ void sf_alloc_op_settled(struct sf_alloc_op *op, const sf_replay_record *record,
 
     sf_alloc_pending_del(op->lane, op->key);
     /* its state write stood before it: a load that finds an earlier state must not follow it */
-    if (record->allocator_state_version > op->lane->seen_version &&
+    if (sf_alloc_record_version(record) > op->lane->seen_version &&
         !SF_MUTANT(alloc_result_forgotten))
-        op->lane->seen_version = record->allocator_state_version;
+        op->lane->seen_version = sf_alloc_record_version(record);
     sf_alloc_record_answer(record, &packed);
     sf_alloc_answer_put(op->shard, op->key, record->payload_fingerprint, sf_buf_view(&packed));
     if (fresh) {
         sf_alloc_note_applied(op->shard->allocator, record, false);
         atomic_fetch_add(&op->shard->counters.allocations, 1);
         atomic_fetch_add(&op->shard->counters.ids_issued, op->request.issue_count);
+        if (record->lease_epoch != 0)
+            atomic_fetch_add(&op->shard->counters.lease_local, 1);
         if (op->gap > 0)
-            sf_alloc_count_burned(op, SF_BURN_EXPLICIT_GAP, op->gap);
+            sf_alloc_count_burned(op->lane, op->request.client_kind, SF_BURN_EXPLICIT_GAP, op->gap);
     }
     sf_alloc_op_stand(op, record->payload_fingerprint, sf_buf_view(&packed), fresh);
     sf_buf_fini(&packed);
@@ -63,7 +65,10 @@ static void settle_again(struct sf_alloc_op *op)
 {
     if (++op->tries >= SF_LIMIT_ALLOC_TRIES) {
         if (!sf_alloc_op_has_explicit(op)) /* else the record is carried on until it stands */
-            sf_alloc_count_burned(op, SF_BURN_NOT_DURABLE, op->request.item_count);
+            sf_alloc_count_burned(op->lane, op->request.client_kind, SF_BURN_NOT_DURABLE,
+                                  op->request.item_count);
+        if (SF_MUTANT(alloc_lease_reuses_ids) && op->lane->in_hand.lease.live)
+            op->lane->in_hand.lease.next.next = op->request.items[0].doc_id;
         sf_alloc_op_unavailable(op, true, "the result could not be made durable");
         return;
     }
@@ -86,11 +91,12 @@ static void read_back_done(struct sf_get *get)
     if (sf_alloc_record_decode(sf_buf_view(&get->body), op->key, arena, diag, &record) != SF_OK) {
         sf_alloc_op_refuse(op);
     } else {
-        /* key, epoch and state version name one apply, whoever wrote its object */
+        /* no id is realized twice: epoch and first id name one apply, whoever wrote its object */
         bool own = record->allocation_epoch == op->record->allocation_epoch &&
-                   record->allocator_state_version == op->record->allocator_state_version;
+                   record->realized_doc_ids[0]->doc_id->u64 == op->request.items[0].doc_id;
         if (!own)
-            sf_alloc_count_burned(op, SF_BURN_LOST_RACE, op->request.item_count);
+            sf_alloc_count_burned(op->lane, op->request.client_kind, SF_BURN_LOST_RACE,
+                                  op->request.item_count);
         sf_alloc_op_settled(op, record, own);
     }
     sf_arena_destroy(arena);

@@ -77,10 +77,10 @@ static void scratch_free(struct sf_alloc_lane *lane)
     g->cap = 0;
 }
 
-/* Marks the lane idle when nothing needs it. */
-static void idle_check(struct sf_alloc_lane *lane)
+void sf_alloc_lane_idle_check(struct sf_alloc_lane *lane)
 {
-    if (lane->ops != 0 || lane->busy || lane->pump_posted || lane->idle)
+    if (lane->ops != 0 || lane->busy || lane->pump_posted || lane->idle ||
+        (lane->reserve != NULL && lane->reserve->busy))
         return;
     scratch_free(lane);
     idle_append(lane);
@@ -96,7 +96,7 @@ static void pump_run(struct sf_task *task)
     if (!lane->busy && lane->queue_head != NULL)
         sf_alloc_group_start(lane);
     else
-        idle_check(lane);
+        sf_alloc_lane_idle_check(lane);
 }
 
 /* Starts a group a turn later, so that what arrives in this turn is in it. */
@@ -115,7 +115,7 @@ void sf_alloc_lane_rest(struct sf_alloc_lane *lane)
     lane->group.count = 0;
     lane->group.attempt[0] = '\0';
     pump_post(lane);
-    idle_check(lane);
+    sf_alloc_lane_idle_check(lane);
 }
 
 static void lane_free(void *value)
@@ -130,6 +130,9 @@ static void lane_free(void *value)
     sf_buf_fini(&lane->unknown);
     scratch_free(lane);
     free(lane->pending);
+    if (lane->reserve != NULL)
+        sf_buf_fini(&lane->reserve->body);
+    free(lane->reserve);
     free(lane);
 }
 
@@ -145,6 +148,7 @@ static bool lane_evict(struct sf_alloc_shard *s)
         atomic_fetch_sub(&s->counters.lanes_closed, 1);
     struct lane_key key = lane_key_of(lane->collection);
     idle_remove(lane);
+    sf_alloc_lease_drop(lane);
     (void)sf_map_del(s->lanes, sf_view_bytes(&key, sizeof(key)));
     lane_free(lane);
     atomic_fetch_add(&s->counters.lanes_evicted, 1);
@@ -178,6 +182,8 @@ void sf_alloc_lane_forget(struct sf_alloc_lane *lane)
     for (size_t i = 0; i < lane->pending_count; i++)
         sf_buf_fini(&lane->pending[i].record);
     lane->pending_count = 0;
+    if (lane->state == SF_LANE_READY && lane->in_hand.lease.live)
+        lane->reserve->kept = lane->in_hand;
     lane->in_hand = (struct sf_alloc_state){0};
     if (lane->state == SF_LANE_READY)
         lane->state = SF_LANE_COLD;
@@ -189,6 +195,7 @@ void sf_alloc_lane_close(struct sf_alloc_lane *lane, uint64_t newer_epoch)
            SF_KV_U64("collection_id", lane->collection.collection_id.v),
            SF_KV_U64("allocation_epoch", lane->epoch), SF_KV_U64("newer_epoch", newer_epoch));
     sf_alloc_lane_forget(lane);
+    sf_alloc_lease_drop(lane);
     lane->state = SF_LANE_CLOSED;
     lane->owned = false;
     atomic_fetch_add(&lane->shard->counters.lanes_closed, 1);
@@ -370,7 +377,7 @@ static void op_end(struct sf_alloc_op *op, const struct sf_view *packed, enum sf
 
     sf_alloc_op_answer(op, packed, cls);
     lane->ops--;
-    idle_check(lane);
+    sf_alloc_lane_idle_check(lane);
 }
 
 /* Answers one request from what stands under its key. */

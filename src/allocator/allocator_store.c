@@ -95,11 +95,19 @@ sf_replay_record *sf_alloc_record_build(struct sf_alloc_op *op, const struct sf_
     record->created_at_unix_ms = op->lane->group.applied_at_unix_ms;
     record->applied_at_unix_ms = op->lane->group.applied_at_unix_ms;
     record->allocation_epoch = after->epoch;
-    record->allocator_state_version = after->version;
+    if (op->lane->group.local)
+        record->lease_epoch = after->lease.epoch;
+    else
+        record->allocator_state_version = after->version;
     if (record->schema_generation_token == NULL || !realized_build(request, arena, record) ||
         !receipt_build(op, record))
         return NULL;
     return record;
+}
+
+uint64_t sf_alloc_record_version(const sf_replay_record *record)
+{
+    return record->lease_epoch != 0 ? record->lease_epoch : record->allocator_state_version;
 }
 
 void sf_alloc_record_encode(const sf_replay_record *record, const char *attempt,
@@ -169,7 +177,9 @@ void sf_alloc_state_encode(struct sf_alloc_lane *lane, const struct sf_alloc_sta
                            struct sf_buf *out_body)
 {
     Searchfabric__V1__AllocatorStateObject object = SEARCHFABRIC__V1__ALLOCATOR_STATE_OBJECT__INIT;
+    Searchfabric__V1__AllocatorLease lease = SEARCHFABRIC__V1__ALLOCATOR_LEASE__INIT;
     char next[SF_ALLOC_DECIMAL_BYTES];
+    char start[SF_ALLOC_DECIMAL_BYTES];
     size_t count = lane->pending_count + fresh_count;
     sf_replay_record **list = sf_malloc((count + 1) * sizeof(sf_replay_record *));
     struct sf_arena *arena = NULL;
@@ -186,6 +196,7 @@ void sf_alloc_state_encode(struct sf_alloc_lane *lane, const struct sf_alloc_sta
     }
     memcpy(list + lane->pending_count, fresh, fresh_count * sizeof(sf_replay_record *));
     sf_watermark_text(after->mark, next);
+    sf_watermark_text(after->lease.start, start);
     if (lane->unknown.len != 0) {
         ProtobufCMessage *message = NULL;
         enum sf_err err = sf_pb_unpack(&searchfabric__v1__allocator_state_object__descriptor,
@@ -204,9 +215,35 @@ void sf_alloc_state_encode(struct sf_alloc_lane *lane, const struct sf_alloc_sta
     object.pending_applies = list;
     object.n_pending_applies = count;
     object.updated_at_unix_ms = after->updated_at_unix_ms;
+    if (after->lease.live) {
+        lease.range_start = start;
+        lease.range_end = next; /* a lease always ends at the watermark */
+        lease.lease_epoch = after->lease.epoch;
+        lease.owner_id = object.owner_id;
+        lease.allocation_epoch = after->epoch;
+        lease.lease_policy_version = SF_LEASE_POLICY_VERSION;
+        object.lease = &lease;
+    }
     sf_durable_encode(&object.base, out_body, NULL);
     sf_arena_destroy(arena);
     free(list);
+}
+
+/* Takes the recorded lease of a state object over; false when it is no range below next_doc_id. */
+static bool lease_read(const Searchfabric__V1__AllocatorStateObject *object,
+                       struct sf_alloc_loaded *loaded)
+{
+    struct sf_alloc_lease *lease = &loaded->state.lease;
+    struct sf_watermark end;
+
+    if (object->lease == NULL)
+        return true;
+    loaded->lease_recorded = true;
+    lease->epoch = object->lease->lease_epoch;
+    return sf_watermark_parse(sf_view_str(object->lease->range_start), &lease->start) &&
+           sf_watermark_parse(sf_view_str(object->lease->range_end), &end) &&
+           sf_watermark_compare(lease->start, end) <= 0 &&
+           sf_watermark_compare(end, loaded->state.mark) <= 0;
 }
 
 /* Packs what this build does not know of a state object, alone, so that it can be carried on. */
@@ -240,6 +277,8 @@ enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lan
         return corrupt(diag, "the state object is of another collection");
     if (!sf_watermark_parse(sf_view_str(object->next_doc_id), &out_loaded->state.mark))
         return corrupt(diag, "next_doc_id is not a number");
+    if (!lease_read(object, out_loaded))
+        return corrupt(diag, "the lease is not a range below next_doc_id");
     for (size_t i = 0; i < object->n_pending_applies; i++)
         if (!record_whole(object->pending_applies[i]))
             return corrupt(diag, "a pending apply is not whole");

@@ -70,8 +70,8 @@ static enum sf_err read_mark(struct verify *v)
  * may be of a later write than the state that covers it. */
 static void cover(struct verify *v, const sf_replay_record *record)
 {
-    if (record->allocator_state_version > v->version)
-        v->version = record->allocator_state_version;
+    if (sf_alloc_record_version(record) > v->version)
+        v->version = sf_alloc_record_version(record);
     if (record->allocation_epoch > v->epoch)
         v->epoch = record->allocation_epoch;
     for (size_t i = 0; i < record->n_realized_doc_ids; i++) {
@@ -180,6 +180,7 @@ static enum sf_err write_state(struct verify *v, int64_t now_unix_ms)
         (state->allocator_state_version > v->version ? state->allocator_state_version : v->version);
     state->owner_id = v->attempts->process;
     state->n_pending_applies = 0;
+    state->lease = NULL; /* its range lies below next_doc_id; the new epoch ends it */
     if (state->updated_at_unix_ms < now_unix_ms)
         state->updated_at_unix_ms = now_unix_ms;
     if (state->updated_at_unix_ms < v->restored_at_unix_ms)

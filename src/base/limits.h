@@ -98,6 +98,18 @@
 #define SF_LIMIT_ALLOC_PENDING       64
 #define SF_LIMIT_ALLOC_PENDING_BYTES (8u << 20)
 #define SF_LIMIT_ALLOC_TRIES         6
+/* Allocator, range leases: the least and the most ids that a range may be set to have, for a crash
+ * burns up to two of them; requests a second that make a collection hot, at most. Defaults: from 50
+ * requests a second on, 64 to 65,536 ids; no lease within ten seconds of an explicit id, which
+ * would burn its tail; ownership is looked at again before a range that was not extended for five
+ * seconds is used on. */
+#define SF_LIMIT_ALLOC_LEASE_IDS        (1u << 20)
+#define SF_LIMIT_ALLOC_LEASE_PER_S      1000000u
+#define SF_LIMIT_ALLOC_LEASE_HOT_PER_S  50u
+#define SF_LIMIT_ALLOC_LEASE_MIN_IDS    64u
+#define SF_LIMIT_ALLOC_LEASE_MAX_IDS    65536u
+#define SF_LIMIT_ALLOC_LEASE_QUIET_MS   10000u
+#define SF_LIMIT_ALLOC_LEASE_CONFIRM_MS 5000u
 /* Allocator: full request records in the log, per loop and second; the rest is counted. */
 #define SF_LIMIT_ALLOC_LOG_PER_SECOND 100
 /* Allocator artifacts (failure audit, recovery segments, operational export), each: entries and

@@ -173,6 +173,8 @@ static void add_numbers(struct status *s)
     add_number(s, "allocator_ids_burned", allocator.ids_burned);
     add_number(s, "allocator_ids_issued", allocator.ids_issued);
     add_number(s, "allocator_lanes_closed", allocator.lanes_closed);
+    add_number(s, "allocator_lease_local", allocator.lease_local);
+    add_number(s, "allocator_leases_granted", allocator.leases_granted);
     add_number(s, "allocator_rolled_forward", allocator.rolled_forward);
     add_number(s, "allocator_state_conflicts", allocator.state_conflicts);
     add_number(s, "catalog_attempts_aborted", catalog.attempts_aborted);

@@ -208,7 +208,8 @@ struct process *world_start(struct world *w)
                                      .grants = w->grants,
                                      .sched = &w->sched,
                                      .artifacts = w->artifacts,
-                                     .limits = w->limits};
+                                     .limits = w->limits,
+                                     .leases = w->leases};
     p->allocator = sf_allocator_new(&deps);
     const struct sf_service *services[] = {sf_allocator_service(p->allocator)};
     p->channel = sf_inproc_channel_new(services, 1, "loopback", &w->loop.clock.base);

@@ -81,7 +81,8 @@ struct world {
     struct sf_call *held[16];  /* calls that wait */
     const ProtobufCMessage *held_request[16];
     unsigned held_count;
-    struct sf_allocator_limits limits; /* of processes started from now on */
+    struct sf_allocator_limits limits;   /* of processes started from now on */
+    struct sf_alloc_lease_policy leases; /* of processes started from now on; off at first */
     const struct sf_allocator_grants *grants;
     struct sf_clock *applied_clock; /* of processes started from now on; NULL = the loop's */
     struct sf_sched sched;          /* its tasks run on the loop; nothing in them may wait */

@@ -27,6 +27,7 @@ struct script_store {
     struct late *late;
     struct late **late_tail;
     bool hold;
+    bool hold_reservations;
     struct sf_task *held;
     struct sf_task **held_tail;
     struct script_counts counts;
@@ -47,13 +48,14 @@ bool script_is_state_key(struct sf_view key)
     return has_prefix(key, "id-allocator/state/");
 }
 
-static void complete(struct script_store *s, const struct sf_loop *loop, struct sf_task *task)
+static void complete(struct script_store *s, const struct sf_loop *loop, struct sf_task *task,
+                     bool hold)
 {
     if (loop == NULL) { /* a waiting form */
         task->run(task);
         return;
     }
-    if (!s->hold) {
+    if (!hold) {
         sf_loop_post(s->loop, task);
         return;
     }
@@ -159,7 +161,9 @@ static void submit(struct sf_store *store, struct sf_batch *batch)
             run_put(s, &batch->puts[i]);
     }
     batch->task.run = batch_done;
-    complete(s, batch->loop, &batch->task);
+    complete(s, batch->loop, &batch->task,
+             s->hold || (s->hold_reservations && batch->count == 1 &&
+                         script_is_state_key(batch->puts[0].key)));
 }
 
 static void get_done(struct sf_task *task)
@@ -177,7 +181,7 @@ static void get_run(struct sf_store *store, struct sf_get *get)
     if (get->err == SF_OK)
         get->err = sf_store_get_wait(s->backend, NULL, get->key, &get->body, &get->etag);
     get->task.run = get_done;
-    complete(s, get->loop, &get->task);
+    complete(s, get->loop, &get->task, s->hold);
 }
 
 static enum sf_err list(struct sf_store *store, struct sf_sched *sched, struct sf_view prefix,
@@ -258,16 +262,34 @@ void script_store_on_remove(struct script_store *s, script_remove_fn remove, voi
     s->remove_ctx = ctx;
 }
 
-void script_store_hold(struct script_store *s, bool hold)
+static void release(struct script_store *s)
 {
-    s->hold = hold;
-    while (!hold && s->held != NULL) {
+    while (s->held != NULL) {
         struct sf_task *task = s->held;
         s->held = task->next;
         if (s->held == NULL)
             s->held_tail = &s->held;
         sf_loop_post(s->loop, task);
     }
+}
+
+void script_store_hold(struct script_store *s, bool hold)
+{
+    s->hold = hold;
+    if (!hold)
+        release(s);
+}
+
+void script_store_hold_reservations(struct script_store *s, bool hold)
+{
+    s->hold_reservations = hold;
+    if (!hold)
+        release(s);
+}
+
+void script_store_exclusive(struct script_store *s, bool exclusive)
+{
+    s->base.exclusive = exclusive;
 }
 
 unsigned script_store_land_late(struct script_store *s)

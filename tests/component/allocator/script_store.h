@@ -53,6 +53,12 @@ void script_store_on(struct script_store *script, script_put_fn put, script_get_
 /* Holds completions back from now on, or lets the held ones go in their order. */
 void script_store_hold(struct script_store *script, bool hold);
 
+/* The same for writes of a state object alone, which is what a reservation of ids ahead is. */
+void script_store_hold_reservations(struct script_store *script, bool hold);
+
+/* Says whether reads cost no round trip and nobody else writes (struct sf_store). */
+void script_store_exclusive(struct script_store *script, bool exclusive);
+
 /* Applies the puts and deletes with fate SCRIPT_LATE, oldest first; conditions are looked at now.
  * Returns how many were applied. */
 unsigned script_store_land_late(struct script_store *script);
