@@ -62,6 +62,10 @@ struct raw_allocator {
     char *replay_retention_ms;
     char *failure_audit;
     char *recovery_segments;
+    char *leases;
+    char *lease_hot_per_s;
+    char *lease_min_ids;
+    char *lease_max_ids;
     struct raw_export export_to;
 };
 struct raw_es {
@@ -158,6 +162,10 @@ static const cyaml_schema_field_t allocator_fields[] = {
     SF_YAML_TEXT("replay_retention_ms", struct raw_allocator, replay_retention_ms),
     SF_YAML_TEXT("failure_audit", struct raw_allocator, failure_audit),
     SF_YAML_TEXT("recovery_segments", struct raw_allocator, recovery_segments),
+    SF_YAML_TEXT("leases", struct raw_allocator, leases),
+    SF_YAML_TEXT("lease_hot_per_s", struct raw_allocator, lease_hot_per_s),
+    SF_YAML_TEXT("lease_min_ids", struct raw_allocator, lease_min_ids),
+    SF_YAML_TEXT("lease_max_ids", struct raw_allocator, lease_max_ids),
     CYAML_FIELD_MAPPING("export", CYAML_FLAG_OPTIONAL, struct raw_allocator, export_to,
                         export_fields),
     CYAML_FIELD_END};
@@ -277,6 +285,13 @@ static const struct key keys[] = {
      0, 0, "false"},
     {"allocator.recovery_segments", RAW(allocator.recovery_segments), KIND_BOOL,
      CFG(alloc_recovery_segments), 0, 0, "false"},
+    {"allocator.leases", RAW(allocator.leases), KIND_BOOL, CFG(alloc_leases), 0, 0, "true"},
+    {"allocator.lease_hot_per_s", RAW(allocator.lease_hot_per_s), KIND_U32,
+     CFG(alloc_lease_hot_per_s), 1, SF_LIMIT_ALLOC_LEASE_PER_S, "50"},
+    {"allocator.lease_min_ids", RAW(allocator.lease_min_ids), KIND_U32, CFG(alloc_lease_min_ids), 1,
+     SF_LIMIT_ALLOC_LEASE_IDS, "64"},
+    {"allocator.lease_max_ids", RAW(allocator.lease_max_ids), KIND_U32, CFG(alloc_lease_max_ids), 1,
+     SF_LIMIT_ALLOC_LEASE_IDS, "65536"},
     {"allocator.export.enabled", RAW(allocator.export_to.enabled), KIND_BOOL, CFG(alloc_export), 0,
      0, "false"},
     {"allocator.export.kind", RAW(allocator.export_to.kind), KIND_PROJECTION,
@@ -562,6 +577,10 @@ static enum sf_err build(const char *name, const struct raw *raw, struct sf_diag
     enum sf_err wrong = check_projection(name, "projection", &config->projection, diag);
     if (wrong == SF_OK)
         wrong = check_projection(name, "allocator.export", &config->alloc_export_to, diag);
+    if (wrong == SF_OK && config->alloc_lease_min_ids > config->alloc_lease_max_ids)
+        wrong =
+            sf_diag_set(diag, SF_ERR_CONFIG,
+                        "%.100s: allocator.lease_min_ids is above allocator.lease_max_ids", name);
     if (wrong == SF_OK)
         wrong = sf_config_policy_build(name, &raw->catalog.policy, diag, &config->policy);
     if (wrong != SF_OK)

@@ -118,6 +118,10 @@ struct sf_config {
     uint32_t duplicate_window_ms;    /* how long a redelivered batch is recognized */
     uint32_t wal_flush_ms;           /* a WAL chunk is closed this long after its first frame */
     uint32_t wal_chunk_bytes;        /* or at this size */
+    bool alloc_leases;               /* hot collections reserve ranges of ids ahead */
+    uint32_t alloc_lease_hot_per_s;  /* issue-only requests a second that make one hot */
+    uint32_t alloc_lease_min_ids;    /* smallest range */
+    uint32_t alloc_lease_max_ids;    /* largest range; not below the smallest */
     enum sf_log_level log_level;     /* lowest level written */
     char *log_file;                  /* owned: file that lines are appended to; NULL = stderr */
     struct sf_config_projection projection;      /* where the relational projection is */

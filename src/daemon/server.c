@@ -217,6 +217,10 @@ static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *dia
         .artifacts = {.failure_audit = server->config->alloc_failure_audit,
                       .recovery_segments = server->config->alloc_recovery_segments,
                       .export_where = server->config->alloc_export ? &export_where : NULL},
+        .leases = {.on = server->config->alloc_leases,
+                   .hot_per_s = server->config->alloc_lease_hot_per_s,
+                   .min_ids = server->config->alloc_lease_min_ids,
+                   .max_ids = server->config->alloc_lease_max_ids},
     };
 
     (void)diag;

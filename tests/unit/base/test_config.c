@@ -70,6 +70,10 @@ static void same(const struct sf_config *a, const struct sf_config *b)
     assert_int_equal(a->duplicate_window_ms, b->duplicate_window_ms);
     assert_int_equal(a->wal_flush_ms, b->wal_flush_ms);
     assert_int_equal(a->wal_chunk_bytes, b->wal_chunk_bytes);
+    assert_int_equal(a->alloc_leases, b->alloc_leases);
+    assert_int_equal(a->alloc_lease_hot_per_s, b->alloc_lease_hot_per_s);
+    assert_int_equal(a->alloc_lease_min_ids, b->alloc_lease_min_ids);
+    assert_int_equal(a->alloc_lease_max_ids, b->alloc_lease_max_ids);
     assert_int_equal(a->log_level, b->log_level);
     assert_true(a->log_file == NULL && b->log_file == NULL);
     assert_int_equal(a->rpc_message_bytes, b->rpc_message_bytes);
@@ -114,6 +118,10 @@ static void test_defaults(void **state)
     assert_false(config->alloc_failure_audit || config->alloc_recovery_segments ||
                  config->alloc_export);
     assert_int_equal(config->duplicate_window_ms, 15 * 60 * 1000);
+    assert_true(config->alloc_leases);
+    assert_int_equal(config->alloc_lease_hot_per_s, SF_LIMIT_ALLOC_LEASE_HOT_PER_S);
+    assert_int_equal(config->alloc_lease_min_ids, SF_LIMIT_ALLOC_LEASE_MIN_IDS);
+    assert_int_equal(config->alloc_lease_max_ids, SF_LIMIT_ALLOC_LEASE_MAX_IDS);
     sf_config_destroy(config);
     sf_config_destroy(NULL);
 }
@@ -151,6 +159,8 @@ static void test_every_key(void **state)
                                 "  namespace_gc_delay_ms: 4294967295\n"
                                 "  cache_mib: 1048576\n"
                                 "allocator:\n  replay_retention_ms: 604800000\n"
+                                "  leases: false\n  lease_hot_per_s: 1\n"
+                                "  lease_min_ids: 1\n  lease_max_ids: 1048576\n"
                                 "  failure_audit: true\n  recovery_segments: true\n"
                                 "  export:\n    enabled: true\n    kind: postgres\n"
                                 "    host: /run/pg\n    database: d\n    user: u\n"
@@ -187,6 +197,10 @@ static void test_every_key(void **state)
     assert_int_equal(c->duplicate_window_ms, 60000);
     assert_int_equal(c->wal_flush_ms, 7);
     assert_int_equal(c->wal_chunk_bytes, 65536);
+    assert_false(c->alloc_leases);
+    assert_int_equal(c->alloc_lease_hot_per_s, 1);
+    assert_int_equal(c->alloc_lease_min_ids, 1);
+    assert_int_equal(c->alloc_lease_max_ids, 1048576);
     assert_int_equal(c->log_level, SF_LOG_ERROR);
     assert_string_equal(c->log_file, "/tmp/l");
     assert_int_equal(c->rpc_message_bytes, 65536);
@@ -328,6 +342,12 @@ static void test_numbers_are_checked(void **state)
     refused("limits:\n  rpc_connections: 4097\n", "of 1 to 4096");
     refused("limits:\n  rpc_streams_per_conn: 257\n", "of 1 to 256");
     refused("commit:\n  wal_flush_ms: 0\n", "commit.wal_flush_ms");
+    refused("allocator:\n  leases: on\n", "allocator.leases: 'on' is not true or false");
+    refused("allocator:\n  lease_hot_per_s: 0\n", "of 1 to 1000000");
+    refused("allocator:\n  lease_min_ids: 0\n", "of 1 to 1048576");
+    refused("allocator:\n  lease_max_ids: 1048577\n", "of 1 to 1048576");
+    refused("allocator:\n  lease_min_ids: 9\n  lease_max_ids: 8\n",
+            "allocator.lease_min_ids is above allocator.lease_max_ids");
     refused("commit:\n  wal_chunk_bytes: 33554433\n", "of 65536 to 33554432");
     refused("catalog:\n  collection_gc_delay_ms: 0\n", "of 1 to 4294967295");
     refused("catalog:\n  cache_mib: 0\n", "of 1 to 1048576");
