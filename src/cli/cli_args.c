@@ -2,6 +2,7 @@
 #include "cli/cli_priv.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -44,6 +45,32 @@ error_t sf_cli_take_word(const char **words, size_t capacity, const char *arg,
         return ARGP_ERR_UNKNOWN;
     words[state->arg_num] = arg;
     return 0;
+}
+
+uint32_t sf_cli_take_limit(const char *arg, const struct argp_state *state)
+{
+    uint64_t limit = 0;
+
+    if (!sf_parse_u64(sf_view_str(arg), &limit) || limit == 0 || limit > UINT32_MAX)
+        argp_error(state, "--limit wants a whole number of 1 to %" PRIu32, UINT32_MAX);
+    return (uint32_t)limit;
+}
+
+uint32_t sf_cli_page_size(const struct sf_cli_list *list)
+{
+    return list->limit < SF_LIMIT_LIST_PAGE_ENTRIES ? list->limit : 0;
+}
+
+bool sf_cli_take_list(struct sf_cli_list *list, int key, const char *arg,
+                      const struct argp_state *state)
+{
+    if (key == SF_CLI_FLAG_PREFIX)
+        list->prefix = arg;
+    else if (key == SF_CLI_FLAG_LIMIT)
+        list->limit = sf_cli_take_limit(arg, state);
+    else
+        return false;
+    return true;
 }
 
 bool sf_cli_dir_has(const char *dir, const char *name)

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "searchfabric/v1/search_fabric.pb-c.h"
 
 int sf_cli_fail(struct sf_cli *cli, const char *what)
@@ -127,17 +128,24 @@ Searchfabric__V1__CollectionRef *sf_cli_collection_ref(struct sf_cli *cli,
     return message;
 }
 
-int sf_cli_get_namespace(struct sf_cli *cli, const char *name,
+int sf_cli_get_namespace(struct sf_cli *cli, const char *name_or_id,
                          const Searchfabric__V1__NamespaceDescriptor **out_descriptor)
 {
     Searchfabric__V1__GetNamespaceMetadataRequest request;
     const ProtobufCMessage *response = NULL;
+    uint64_t id = 0;
 
     searchfabric__v1__get_namespace_metadata_request__init(&request);
     request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, false);
-    request.lookup_case = SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_NAME;
-    request.namespace_name = sf_arena_str(cli->arena, sf_view_str(name));
-    int exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "namespace %s", name),
+    if (sf_parse_u64(sf_view_str(name_or_id), &id) && id != 0) {
+        request.lookup_case = SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_ID;
+        request.namespace_id = id;
+    } else {
+        request.lookup_case =
+            SEARCHFABRIC__V1__GET_NAMESPACE_METADATA_REQUEST__LOOKUP_NAMESPACE_NAME;
+        request.namespace_name = sf_arena_str(cli->arena, sf_view_str(name_or_id));
+    }
+    int exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "namespace %s", name_or_id),
                                 SF_CLI_CATALOG "GetNamespaceMetadata", &request.base, &response);
     if (exit_code == SF_CLI_OK)
         *out_descriptor =
@@ -198,7 +206,7 @@ int sf_cli_resolve_collection(struct sf_cli *cli, const char *path,
     return exit_code;
 }
 
-int sf_cli_each_collection(struct sf_cli *cli, const char *namespace_name, const char *prefix,
+int sf_cli_each_collection(struct sf_cli *cli, const char *namespace_name, struct sf_cli_list *list,
                            sf_cli_collection_fn each, void *user)
 {
     const Searchfabric__V1__NamespaceDescriptor *descriptor = NULL;
@@ -212,16 +220,18 @@ int sf_cli_each_collection(struct sf_cli *cli, const char *namespace_name, const
     searchfabric__v1__list_collections_request__init(&request);
     request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, false);
     request.namespace_id = descriptor->namespace_id;
-    request.prefix = sf_arena_str(cli->arena, sf_view_str(prefix));
+    request.prefix = sf_arena_str(cli->arena, sf_view_str(list->prefix));
     request.page = &page;
-    for (bool more = true; more;) {
+    page.page_size = sf_cli_page_size(list);
+    for (bool more = true; more && list->limit > 0;) {
         const ProtobufCMessage *response = NULL;
         exit_code =
             sf_cli_call(cli, NULL, SF_CLI_CATALOG "ListCollections", &request.base, &response);
         if (exit_code != SF_CLI_OK)
             return exit_code;
         const Searchfabric__V1__ListCollectionsResponse *got = (const void *)response;
-        for (size_t i = 0; i < got->n_collections && exit_code == SF_CLI_OK; i++)
+        for (size_t i = 0; i < got->n_collections && exit_code == SF_CLI_OK && list->limit > 0;
+             i++, list->limit--)
             exit_code = each(user, got->collections[i]);
         more = exit_code == SF_CLI_OK && got->next_page != NULL && got->next_page->token[0] != '\0';
         if (more)

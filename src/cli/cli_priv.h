@@ -79,6 +79,55 @@ int sf_cli_projection(struct sf_cli *cli, int argc, char **argv);
 
 /* ---- command line ---- */
 
+/* Flags that several commands have: a letter and a long name that mean the same thing in all of
+ * them. A flag of one command alone has no letter; its keys count from SF_CLI_FLAG_OWN. */
+enum sf_cli_flag {
+    SF_CLI_FLAG_LIMIT = 'l',     /* --limit N, from 1: at most so many entries */
+    SF_CLI_FLAG_DRY_RUN = 'n',   /* --dry-run: tell and change nothing */
+    SF_CLI_FLAG_NAMESPACE = 'N', /* --namespace NAME|ID */
+    SF_CLI_FLAG_PREFIX = 'p',    /* --prefix TEXT */
+    SF_CLI_FLAG_RAW = 'r',       /* --raw: bytes as they are stored */
+    SF_CLI_FLAG_OWN = 256        /* first key of a command's own flags */
+};
+
+/* Their rows of an option table; `text` says what the flag does in that command. */
+#define SF_CLI_OPTION_LIMIT(text)                                                                  \
+    {                                                                                              \
+        "limit", SF_CLI_FLAG_LIMIT, "N", 0, (text), 0                                              \
+    }
+#define SF_CLI_OPTION_DRY_RUN(text)                                                                \
+    {                                                                                              \
+        "dry-run", SF_CLI_FLAG_DRY_RUN, NULL, 0, (text), 0                                         \
+    }
+#define SF_CLI_OPTION_NAMESPACE(text)                                                              \
+    {                                                                                              \
+        "namespace", SF_CLI_FLAG_NAMESPACE, "NAME|ID", 0, (text), 0                                \
+    }
+#define SF_CLI_OPTION_PREFIX(text)                                                                 \
+    {                                                                                              \
+        "prefix", SF_CLI_FLAG_PREFIX, "TEXT", 0, (text), 0                                         \
+    }
+#define SF_CLI_OPTION_RAW(text)                                                                    \
+    {                                                                                              \
+        "raw", SF_CLI_FLAG_RAW, NULL, 0, (text), 0                                                 \
+    }
+
+/* Reads the number of --limit, 1 to UINT32_MAX; anything else ends the process with the usage. */
+uint32_t sf_cli_take_limit(const char *arg, const struct argp_state *state);
+
+/* Which entries a list shows; `limit` counts down as they are shown. */
+struct sf_cli_list {
+    const char *prefix; /* of names, "" = all */
+    uint32_t limit;     /* how many more, UINT32_MAX = all */
+};
+
+/* Page size to ask for, 0 = the server's own: no more than is shown. */
+uint32_t sf_cli_page_size(const struct sf_cli_list *list);
+
+/* For a list's parser: takes --prefix and --limit. True when `key` was one of them. */
+bool sf_cli_take_list(struct sf_cli_list *list, int key, const char *arg,
+                      const struct argp_state *state);
+
 /* Longest --key: `load` appends "-" and a request number, and the sum must stay an idempotency key.
  */
 #define SF_CLI_KEY_MAX_SCALARS (SF_LIMIT_IDEMPOTENCY_KEY_SCALARS - 21)
@@ -141,9 +190,9 @@ Searchfabric__V1__EncryptionPolicy *sf_cli_encryption(struct sf_cli *cli);
 Searchfabric__V1__CollectionRef *sf_cli_collection_ref(struct sf_cli *cli,
                                                        struct sf_collection_ref ref);
 
-/* Reads a namespace by name; prints the error and returns its exit code when there is none. The
- * descriptor lives in the arena. */
-SF_MUST_USE int sf_cli_get_namespace(struct sf_cli *cli, const char *name,
+/* Reads a namespace by name, or by its id in digits; prints the error and returns its exit code
+ * when there is none. The descriptor lives in the arena. */
+SF_MUST_USE int sf_cli_get_namespace(struct sf_cli *cli, const char *name_or_id,
                                      const Searchfabric__V1__NamespaceDescriptor **out_descriptor);
 
 /* Lifecycle actions (cmd_lineage.c): each prints its result and returns an exit code. A namespace
@@ -184,10 +233,11 @@ SF_MUST_USE int sf_cli_resolve_collection(struct sf_cli *cli, const char *path,
 typedef int (*sf_cli_collection_fn)(void *user,
                                     const Searchfabric__V1__CollectionDescriptor *descriptor);
 
-/* Reads all pages of a namespace's collections whose names start with `prefix`. Returns the first
- * exit code that is not SF_CLI_OK. */
+/* Reads a namespace's collections page by page, as `list` wants them. Returns the first exit code
+ * that is not SF_CLI_OK. */
 SF_MUST_USE int sf_cli_each_collection(struct sf_cli *cli, const char *namespace_name,
-                                       const char *prefix, sf_cli_collection_fn each, void *user);
+                                       struct sf_cli_list *list, sf_cli_collection_fn each,
+                                       void *user);
 
 /* ---- output ---- */
 

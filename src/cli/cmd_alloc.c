@@ -38,12 +38,14 @@ static void add_item(struct alloc_args *args, bool is_explicit, uint64_t id)
     args->items[args->count++] = item;
 }
 
+enum { OPTION_ISSUE = SF_CLI_FLAG_OWN, OPTION_EXPLICIT };
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct alloc_args *args = state->input;
     uint64_t value = 0;
     switch (key) {
-    case 'n':
+    case OPTION_ISSUE:
         if (!sf_parse_u64(sf_view_str(arg), &value) || value == 0 ||
             value > SF_LIMIT_ALLOC_PLAN_ITEMS - args->count)
             argp_error(state, "--issue wants a count from 1; a plan has at most %d ids",
@@ -51,7 +53,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         for (uint64_t i = 0; i < value; i++)
             add_item(args, false, 0);
         return 0;
-    case 'e':
+    case OPTION_EXPLICIT:
         if (!sf_parse_u64(sf_view_str(arg), &value) || args->count == SF_LIMIT_ALLOC_PLAN_ITEMS)
             argp_error(state, "--explicit wants a decimal id; a plan has at most %d ids",
                        SF_LIMIT_ALLOC_PLAN_ITEMS);
@@ -82,9 +84,10 @@ static void print_ids(const Searchfabric__V1__AllocateIdsSuccessResponse *got)
 
 int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {{"issue", 'n', "N", 0, "N fresh ids", 0},
-                                                 {"explicit", 'e', "ID", 0, "reserve this id", 0},
-                                                 {0}};
+    static const struct argp_option options[] = {
+        {"issue", OPTION_ISSUE, "N", 0, "N fresh ids", 0},
+        {"explicit", OPTION_EXPLICIT, "ID", 0, "reserve this id", 0},
+        {0}};
     static const struct argp argp = {
         options,
         parse,

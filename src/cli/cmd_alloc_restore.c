@@ -20,15 +20,17 @@ struct restore_args {
     bool dry_run;         /* a verification changes nothing */
 };
 
+enum { OPTION_REASON = SF_CLI_FLAG_OWN };
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct restore_args *args = state->input;
 
     switch (key) {
-    case 'r':
+    case OPTION_REASON:
         args->reason = arg;
         return 0;
-    case 'n':
+    case SF_CLI_FLAG_DRY_RUN:
         args->dry_run = true;
         return 0;
     case ARGP_KEY_ARG:
@@ -117,8 +119,8 @@ int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv)
 {
     static char name[32]; /* as usage texts show it */
     static const struct argp_option options[] = {
-        {"reason", 'r', "TEXT", 0, "restore-mark: why, for the record", 0},
-        {"dry-run", 'n', NULL, 0, "verify: tell and change nothing", 0},
+        {"reason", OPTION_REASON, "TEXT", 0, "restore-mark: why, for the record", 0},
+        SF_CLI_OPTION_DRY_RUN("verify: tell and change nothing"),
         {0}};
     static const struct argp argp = {
         options,

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 
-#include "base/text.h"
 #include "searchfabric/v1/catalog_operations_private.pb-c.h"
 
 #define PRIVATE    "/searchfabric.v1.CatalogControlPrivateService/"
@@ -71,7 +70,7 @@ static int run_job(struct sf_cli *cli, const char *name)
 struct catalog_args {
     const char *words[2];       /* action, job */
     const char *namespace_name; /* --namespace */
-    uint32_t max;               /* --max, 0 = the server's default */
+    uint32_t limit;             /* --limit, 0 = the server's default */
 };
 
 static int release_sweep(struct sf_cli *cli, const struct catalog_args *args)
@@ -80,7 +79,7 @@ static int release_sweep(struct sf_cli *cli, const struct catalog_args *args)
     const ProtobufCMessage *response = NULL;
     searchfabric__v1__run_release_sweep_request__init(&request);
     sf_cli_patient(cli);
-    request.max_releases = args->max;
+    request.max_releases = args->limit;
     if (args->namespace_name != NULL) {
         int found = sf_cli_namespace_id(cli, args->namespace_name, &request.namespace_id);
         if (found != SF_CLI_OK)
@@ -104,23 +103,20 @@ static int release_sweep(struct sf_cli *cli, const struct catalog_args *args)
 }
 
 static const struct argp_option options[] = {
-    {"namespace", 'n', "NAME|ID", 0, "release-sweep: of this namespace only", 0},
-    {"max", 'm', "N", 0, "release-sweep: at most N names (default 1000)", 0},
+    SF_CLI_OPTION_NAMESPACE("release-sweep: of this namespace only"),
+    SF_CLI_OPTION_LIMIT("release-sweep: at most N names (default 1000)"),
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct catalog_args *args = state->input;
-    uint64_t number = 0;
 
     switch (key) {
-    case 'n':
+    case SF_CLI_FLAG_NAMESPACE:
         args->namespace_name = arg;
         return 0;
-    case 'm':
-        if (!sf_parse_u64(sf_view_str(arg), &number) || number == 0 || number > UINT32_MAX)
-            argp_error(state, "--max wants a whole number of 1 to %" PRIu32, UINT32_MAX);
-        args->max = (uint32_t)number;
+    case SF_CLI_FLAG_LIMIT:
+        args->limit = sf_cli_take_limit(arg, state);
         return 0;
     case ARGP_KEY_ARG:
         return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);

@@ -57,7 +57,7 @@ static int create(struct sf_cli *cli)
     return SF_CLI_OK;
 }
 
-static int list(struct sf_cli *cli)
+static int list(struct sf_cli *cli, uint32_t limit)
 {
     Searchfabric__V1__ListCheckpointsRequest request;
     const ProtobufCMessage *message = NULL;
@@ -71,7 +71,7 @@ static int list(struct sf_cli *cli)
     struct sf_cli_table table;
     if (!cli->json)
         sf_cli_table_begin(&table, SF_ARRAY_LEN(titles), titles);
-    for (size_t i = 0; i < response->n_checkpoints; i++) {
+    for (size_t i = 0; i < response->n_checkpoints && i < limit; i++) {
         const Searchfabric__V1__CheckpointSummary *one = response->checkpoints[i];
         if (cli->json)
             sf_cli_print_json(&one->base);
@@ -109,15 +109,33 @@ static int verify(struct sf_cli *cli, uint64_t epoch)
     return response->complete ? SF_CLI_OK : SF_CLI_DATA;
 }
 
+/* What the command line said. */
+struct checkpoint_args {
+    const char *words[2]; /* action, epoch */
+    uint32_t limit;       /* --limit: of list */
+};
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    return key == ARGP_KEY_ARG ? sf_cli_take_word(state->input, 2, arg, state) : ARGP_ERR_UNKNOWN;
+    struct checkpoint_args *args = state->input;
+
+    switch (key) {
+    case SF_CLI_FLAG_LIMIT:
+        args->limit = sf_cli_take_limit(arg, state);
+        return 0;
+    case ARGP_KEY_ARG:
+        return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
 }
 
 int sf_cli_checkpoint(struct sf_cli *cli, int argc, char **argv)
 {
+    static const struct argp_option options[] = {
+        SF_CLI_OPTION_LIMIT("list: at most N checkpoints (default all)"), {0}};
     static const struct argp argp = {
-        NULL,
+        options,
         parse,
         "create | list | verify [EPOCH]",
         "A checkpoint is a snapshot of the catalog's rows in the object store, from which a lost "
@@ -126,9 +144,10 @@ int sf_cli_checkpoint(struct sf_cli *cli, int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    const char *words[2] = {NULL, NULL};
+    struct checkpoint_args args = {.limit = UINT32_MAX};
+    const char *const *words = args.words;
     uint64_t epoch = 0;
-    if (argp_parse(&argp, argc, argv, 0, NULL, words) != 0)
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
         return SF_CLI_USAGE;
     bool verifies = words[0] != NULL && strcmp(words[0], "verify") == 0;
     if (words[1] != NULL &&
@@ -139,6 +158,6 @@ int sf_cli_checkpoint(struct sf_cli *cli, int argc, char **argv)
     if (words[0] != NULL && strcmp(words[0], "create") == 0)
         return create(cli);
     if (words[0] != NULL && strcmp(words[0], "list") == 0)
-        return list(cli);
+        return list(cli, args.limit);
     return sf_cli_usage("checkpoint wants create, list or verify [EPOCH]");
 }

@@ -82,38 +82,41 @@ static int list_one(void *user, const Searchfabric__V1__CollectionDescriptor *de
     return SF_CLI_OK;
 }
 
-static int list(struct sf_cli *cli, const char *namespace_name, const char *prefix)
+static int list(struct sf_cli *cli, const char *namespace_name, struct sf_cli_list *wanted)
 {
     struct collection_list out = {.cli = cli};
 
     if (!cli->json)
         sf_cli_table_begin(&out.table, SF_ARRAY_LEN(titles), titles);
-    int exit_code = sf_cli_each_collection(cli, namespace_name, prefix, list_one, &out);
+    int exit_code = sf_cli_each_collection(cli, namespace_name, wanted, list_one, &out);
     sf_cli_table_end(&out.table, exit_code == SF_CLI_OK ? stdout : NULL);
     return exit_code;
 }
 
 /* What the command line said. */
 struct collection_args {
-    const char *words[2]; /* action, path */
-    const char *prefix;   /* --prefix */
-    const char *fence;    /* --fence, NULL = unconditional */
+    const char *words[2];    /* action, path */
+    struct sf_cli_list list; /* --prefix, --limit */
+    const char *fence;       /* --fence, NULL = unconditional */
 };
 
+enum { OPTION_FENCE = SF_CLI_FLAG_OWN };
+
 static const struct argp_option options[] = {
-    {"prefix", 'p', "TEXT", 0, "list: only names that start with TEXT", 0},
-    {"fence", 'f', "TOKEN", 0, "drop: only while TOKEN names the active schema generation", 0},
+    SF_CLI_OPTION_PREFIX("list: only names that start with TEXT"),
+    SF_CLI_OPTION_LIMIT("list: at most N collections (default all)"),
+    {"fence", OPTION_FENCE, "TOKEN", 0, "drop: only while TOKEN names the active schema generation",
+     0},
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct collection_args *args = state->input;
 
-    switch (key) {
-    case 'p':
-        args->prefix = arg;
+    if (sf_cli_take_list(&args->list, key, arg, state))
         return 0;
-    case 'f':
+    switch (key) {
+    case OPTION_FENCE:
         args->fence = arg;
         return 0;
     case ARGP_KEY_ARG:
@@ -139,14 +142,14 @@ int sf_cli_collection(struct sf_cli *cli, int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    struct collection_args args = {.prefix = ""};
+    struct collection_args args = {.list = {.prefix = "", .limit = UINT32_MAX}};
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
         return SF_CLI_USAGE;
     const char *action = args.words[0] == NULL ? "" : args.words[0];
     const char *path = args.words[1];
     if (path != NULL && strcmp(action, "list") == 0)
-        return list(cli, path, args.prefix);
+        return list(cli, path, &args.list);
     if (path != NULL && strcmp(action, "create") == 0)
         return create(cli, path);
     if (path != NULL && strcmp(action, "get") == 0)

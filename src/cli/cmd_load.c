@@ -315,35 +315,45 @@ static void print_summary(const struct load *load)
         printf("repeat safely with: --key %s\n", sf_cli_key(load->cli));
 }
 
+enum {
+    OPTION_INDEX = SF_CLI_FLAG_OWN,
+    OPTION_ES,
+    OPTION_BATCH,
+    OPTION_FIRST_ID,
+    OPTION_RETRY_SECONDS,
+    OPTION_ACK_LOG,
+    OPTION_WAIT
+};
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct load *load = state->input;
     switch (key) {
-    case 'i':
+    case OPTION_INDEX:
         load->index = arg;
         return 0;
-    case 'e':
+    case OPTION_ES:
         load->es = arg;
         return 0;
-    case 'b':
+    case OPTION_BATCH:
         if (!sf_parse_u64(sf_view_str(arg), &load->batch) || load->batch == 0 ||
             load->batch > BATCH_MAX)
             argp_error(state, "--batch wants 1 to %d", BATCH_MAX);
         return 0;
-    case 'f':
+    case OPTION_FIRST_ID:
         load->explicit_ids = true;
         if (!sf_parse_u64(sf_view_str(arg), &load->first_id))
             argp_error(state, "--first-id wants a decimal id");
         return 0;
-    case 'r':
+    case OPTION_RETRY_SECONDS:
         if (!sf_parse_u64(sf_view_str(arg), &load->retry_seconds) ||
             load->retry_seconds > RETRY_MAX_S)
             argp_error(state, "--retry-seconds wants a number up to %d", RETRY_MAX_S);
         return 0;
-    case 'a':
+    case OPTION_ACK_LOG:
         load->ack_log_path = arg;
         return 0;
-    case 'w':
+    case OPTION_WAIT:
         load->refresh = "wait_for";
         return 0;
     case ARGP_KEY_ARG:
@@ -381,16 +391,17 @@ static int open_all(struct load *load)
 int sf_cli_load(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"index", 'i', "NAME", 0, "index to load into (required)", 0},
-        {"es", 'e', "HOST:PORT", 0, "Elasticsearch port of the server (default 127.0.0.1:9200)", 0},
-        {"batch", 'b', "N", 0, "documents a request, 1 to 10000 (default 500)", 0},
-        {"first-id", 'f', "ID", 0,
+        {"index", OPTION_INDEX, "NAME", 0, "index to load into (required)", 0},
+        {"es", OPTION_ES, "HOST:PORT", 0,
+         "Elasticsearch port of the server (default 127.0.0.1:9200)", 0},
+        {"batch", OPTION_BATCH, "N", 0, "documents a request, 1 to 10000 (default 500)", 0},
+        {"first-id", OPTION_FIRST_ID, "ID", 0,
          "give document n (from 0) the explicit id ID+n; default: ids are issued", 0},
-        {"retry-seconds", 'r', "S", 0, "keep sending a request that gets no answer (default 30)",
-         0},
-        {"ack-log", 'a', "FILE", 0,
+        {"retry-seconds", OPTION_RETRY_SECONDS, "S", 0,
+         "keep sending a request that gets no answer (default 30)", 0},
+        {"ack-log", OPTION_ACK_LOG, "FILE", 0,
          "write a line for each acknowledged document: its number from 0, tab, id", 0},
-        {"wait", 'w', NULL, 0, "the last request waits until its documents are visible", 0},
+        {"wait", OPTION_WAIT, NULL, 0, "the last request waits until its documents are visible", 0},
         {0}};
     static const struct argp argp = {
         options,

@@ -67,14 +67,12 @@ static int repair(struct sf_cli *cli, struct sf_collection_ref ref, bool dry_run
     return broken ? SF_CLI_DATA : SF_CLI_OK;
 }
 
-#define OPTION_DRY_RUN 'n'
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct manifest_args *args = state->input;
     if (key == ARGP_KEY_ARG)
         return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
-    if (key != OPTION_DRY_RUN)
+    if (key != SF_CLI_FLAG_DRY_RUN)
         return ARGP_ERR_UNKNOWN;
     args->dry_run = true;
     return 0;
@@ -83,7 +81,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int sf_cli_manifest(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"dry-run", OPTION_DRY_RUN, NULL, 0, "say what is amiss and change nothing", 0}, {0}};
+        SF_CLI_OPTION_DRY_RUN("repair: tell and change nothing"), {0}};
     static const struct argp argp = {
         options,
         parse,

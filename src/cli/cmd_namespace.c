@@ -67,28 +67,29 @@ static int get(struct sf_cli *cli, const char *name)
     return exit_code == SF_CLI_OK ? print_one(cli, descriptor) : exit_code;
 }
 
-static int list(struct sf_cli *cli, const char *prefix)
+static int list(struct sf_cli *cli, struct sf_cli_list *wanted)
 {
     Searchfabric__V1__PageRequest page;
     searchfabric__v1__page_request__init(&page);
     Searchfabric__V1__ListNamespacesRequest request;
     searchfabric__v1__list_namespaces_request__init(&request);
     request.meta = sf_cli_meta(cli, SF_CLI_KIND_ADMIN, false);
-    request.prefix = sf_arena_str(cli->arena, sf_view_str(prefix));
+    request.prefix = sf_arena_str(cli->arena, sf_view_str(wanted->prefix));
     request.page = &page;
+    page.page_size = sf_cli_page_size(wanted);
     struct sf_cli_table table = {0};
     if (!cli->json)
         sf_cli_table_begin(&table, SF_ARRAY_LEN(titles), titles);
     int exit_code = SF_CLI_OK;
     bool more = true;
-    while (more && exit_code == SF_CLI_OK) {
+    while (more && wanted->limit > 0 && exit_code == SF_CLI_OK) {
         const ProtobufCMessage *response = NULL;
         exit_code =
             sf_cli_call(cli, NULL, SF_CLI_CATALOG "ListNamespaces", &request.base, &response);
         if (exit_code != SF_CLI_OK)
             break;
         const Searchfabric__V1__ListNamespacesResponse *got = (const void *)response;
-        for (size_t i = 0; i < got->n_namespaces; i++) {
+        for (size_t i = 0; i < got->n_namespaces && wanted->limit > 0; i++, wanted->limit--) {
             if (cli->json)
                 sf_cli_print_json(&got->namespaces[i]->base);
             else
@@ -104,21 +105,22 @@ static int list(struct sf_cli *cli, const char *prefix)
 
 /* What the command line said. */
 struct namespace_args {
-    const char *words[3]; /* action, name, state */
-    const char *prefix;   /* --prefix */
+    const char *words[3];    /* action, name, state */
+    struct sf_cli_list list; /* --prefix, --limit */
 };
 
 static const struct argp_option options[] = {
-    {"prefix", 'p', "TEXT", 0, "list: only names that start with TEXT", 0}, {0}};
+    SF_CLI_OPTION_PREFIX("list: only names that start with TEXT"),
+    SF_CLI_OPTION_LIMIT("list: at most N namespaces (default all)"),
+    {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct namespace_args *args = state->input;
 
-    switch (key) {
-    case 'p':
-        args->prefix = arg;
+    if (sf_cli_take_list(&args->list, key, arg, state))
         return 0;
+    switch (key) {
     case ARGP_KEY_ARG:
         return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
     default:
@@ -131,10 +133,11 @@ int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv)
     static const struct argp argp = {
         options,
         parse,
-        "create NAME\nget NAME\nlist\nshow NAME|ID\ntransition NAME|ID STATE",
+        "create NAME\nget NAME|ID\nlist\nshow NAME|ID\ntransition NAME|ID STATE",
         "Creates, reads and lists namespaces. A namespace holds collections; its name is "
         "1 to 128 characters in NFC. Creating one that exists changes nothing and shows it.\v"
-        "ID is the id in digits. STATE is active, quiescing (takes no new collections) or "
+        "ID is the id in digits: what is all digits is an id, never a name. STATE is active, "
+        "quiescing (takes no new collections) or "
         "tombstoned (hidden for ever, "
         "once "
         "it has no active collection; its name is free after the configured delay). show tells the "
@@ -142,7 +145,7 @@ int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    struct namespace_args args = {.prefix = ""};
+    struct namespace_args args = {.list = {.prefix = "", .limit = UINT32_MAX}};
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
         return SF_CLI_USAGE;
@@ -155,11 +158,12 @@ int sf_cli_namespace(struct sf_cli *cli, int argc, char **argv)
     if (strcmp(action, "show") == 0 && name != NULL)
         return sf_cli_namespace_show(cli, name);
     if (strcmp(action, "list") == 0 && args.words[1] == NULL)
-        return list(cli, args.prefix);
+        return list(cli, &args.list);
     if (strcmp(action, "create") == 0 && name != NULL)
         return create(cli, name);
     if (strcmp(action, "get") == 0 && name != NULL)
         return get(cli, name);
-    return sf_cli_usage("namespace wants create NAME, get NAME, list, show NAME or transition NAME "
-                        "active|quiescing|tombstoned");
+    return sf_cli_usage(
+        "namespace wants create NAME, get NAME|ID, list, show NAME|ID or transition NAME|ID "
+        "active|quiescing|tombstoned");
 }

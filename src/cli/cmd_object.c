@@ -10,6 +10,7 @@
 /* What the command line said. */
 struct object_args {
     const char *words[2]; /* action, key or prefix */
+    uint32_t limit;       /* --limit: of ls */
     bool raw;             /* --raw: compressed objects are not unpacked */
 };
 
@@ -39,20 +40,23 @@ static void print_entry(const struct sf_cli *cli, const struct sf_list_entry *en
     sf_cli_json_end(&json, stdout);
 }
 
-static int list(struct sf_cli *cli, struct sf_store *store, const char *prefix)
+static int list(struct sf_cli *cli, struct sf_store *store, const char *prefix, uint32_t limit)
 {
     struct sf_arena *page = sf_arena_new(LIST_ARENA_BYTES);
     struct sf_buf after = {0};
     enum sf_err err = SF_OK;
-    size_t count = SF_LIMIT_LIST_PAGE_ENTRIES;
+    size_t page_size = SF_LIMIT_LIST_PAGE_ENTRIES;
+    size_t count = page_size;
 
-    while (err == SF_OK && count == SF_LIMIT_LIST_PAGE_ENTRIES) {
+    while (err == SF_OK && count == page_size && limit > 0) {
         struct sf_list_entry *entries = NULL;
+        page_size = limit < SF_LIMIT_LIST_PAGE_ENTRIES ? limit : SF_LIMIT_LIST_PAGE_ENTRIES;
         sf_arena_reset(page);
-        err = sf_store_list_wait(store, NULL, sf_view_str(prefix), sf_buf_view(&after),
-                                 SF_LIMIT_LIST_PAGE_ENTRIES, page, &entries, &count);
+        err = sf_store_list_wait(store, NULL, sf_view_str(prefix), sf_buf_view(&after), page_size,
+                                 page, &entries, &count);
         if (err != SF_OK)
             break;
+        limit -= (uint32_t)count;
         for (size_t i = 0; i < count; i++)
             print_entry(cli, &entries[i]);
         sf_buf_clear(&after);
@@ -105,7 +109,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct object_args *args = state->input;
 
     switch (key) {
-    case 'r':
+    case SF_CLI_FLAG_LIMIT:
+        args->limit = sf_cli_take_limit(arg, state);
+        return 0;
+    case SF_CLI_FLAG_RAW:
         args->raw = true;
         return 0;
     case ARGP_KEY_ARG:
@@ -118,7 +125,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int sf_cli_object(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"raw", 'r', NULL, 0, "cat: the stored bytes, nothing unpacked, no line end added", 0},
+        SF_CLI_OPTION_RAW("cat: the stored bytes, nothing unpacked, no line end added"),
+        SF_CLI_OPTION_LIMIT("ls: at most N objects (default all)"),
         {0}};
     static const struct argp argp = {
         options,
@@ -132,7 +140,7 @@ int sf_cli_object(struct sf_cli *cli, int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    struct object_args args = {0};
+    struct object_args args = {.limit = UINT32_MAX};
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
         return SF_CLI_USAGE;
@@ -145,7 +153,7 @@ int sf_cli_object(struct sf_cli *cli, int argc, char **argv)
         return exit_code;
     sf_diag_init(&cli->diag);
     struct sf_store *store = sf_cli_remote_store_new(cli);
-    exit_code = is_list ? list(cli, store, args.words[1] == NULL ? "" : args.words[1])
+    exit_code = is_list ? list(cli, store, args.words[1] == NULL ? "" : args.words[1], args.limit)
                         : cat(cli, store, &args);
     sf_store_destroy(store);
     return exit_code;

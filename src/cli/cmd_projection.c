@@ -25,12 +25,14 @@ struct projection_args {
     const char *config;   /* configuration file; NULL = defaults */
 };
 
+enum { OPTION_CONFIG = SF_CLI_FLAG_OWN };
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct projection_args *args = state->input;
 
     switch (key) {
-    case 'f':
+    case OPTION_CONFIG:
         args->config = arg;
         return 0;
     case ARGP_KEY_ARG:
@@ -218,7 +220,8 @@ static int run_rebuild(struct sf_cli *cli, const struct projection_args *args)
 int sf_cli_projection(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"config", 'f', "FILE", 0, "rebuild: the server's configuration (default: SQLite)", 0},
+        {"config", OPTION_CONFIG, "FILE", 0,
+         "rebuild: the server's configuration (default: SQLite)", 0},
         {0}};
     static const struct argp argp = {
         options,

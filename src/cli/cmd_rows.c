@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 
-#include "base/text.h"
 #include "publish/reader.h"
 
 #define ROW_SHOWN_BYTES 100 /* of a document in the table */
@@ -62,19 +61,20 @@ static bool each_row(void *user, const struct sf_row *row)
     return true;
 }
 
+enum { OPTION_COUNT = SF_CLI_FLAG_OWN };
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct rows_args *args = state->input;
 
     switch (key) {
-    case 'n':
-        if (!sf_parse_u64(sf_view_str(arg), &args->limit))
-            argp_error(state, "--limit wants a number");
+    case SF_CLI_FLAG_LIMIT:
+        args->limit = sf_cli_take_limit(arg, state);
         return 0;
-    case 'r':
+    case SF_CLI_FLAG_RAW:
         args->raw = true;
         return 0;
-    case 'c':
+    case OPTION_COUNT:
         args->count = true;
         return 0;
     case ARGP_KEY_ARG:
@@ -107,10 +107,10 @@ static void print_head(const struct rows_args *args, const struct sf_rows_head *
 int sf_cli_rows(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"limit", 'n', "N", 0, "print at most N rows (default all)", 0},
-        {"raw", 'r', NULL, 0,
-         "id, commit_ts, body length, then the body's bytes on a line of its own", 0},
-        {"count", 'c', NULL, 0, "only the number of visible rows and the committed head", 0},
+        SF_CLI_OPTION_LIMIT("at most N rows (default all)"),
+        SF_CLI_OPTION_RAW("id, commit_ts, body length, then the body's bytes on a line of its own"),
+        {"count", OPTION_COUNT, NULL, 0, "only the number of visible rows and the committed head",
+         0},
         {0}};
     static const struct argp argp = {
         options,

@@ -26,10 +26,11 @@ static const char default_schema[] =
 
 /* What the command line said. */
 struct schema_args {
-    const char *words[2]; /* action, path */
-    const char *file;     /* --file, NULL = the definition for documents of any shape */
-    const char *token;    /* --token, NULL = v<version> */
-    uint64_t version;     /* --schema-version */
+    const char *words[2];    /* action, path */
+    const char *file;        /* --file, NULL = the definition for documents of any shape */
+    const char *token;       /* --token, NULL = v<version> */
+    uint64_t version;        /* --schema-version */
+    struct sf_cli_list list; /* --prefix, --limit */
 };
 
 static bool read_file(const char *path, struct sf_buf *out)
@@ -267,36 +268,43 @@ static int list_one(void *user, const Searchfabric__V1__CollectionDescriptor *de
     return SF_CLI_OK;
 }
 
-static int list(struct sf_cli *cli, const char *namespace_name)
+static int list(struct sf_cli *cli, const char *namespace_name, struct sf_cli_list *wanted)
 {
     static const char *const titles[] = {"COLLECTION", "VERSION", "TOKEN", "STATE"};
     struct schema_list out = {.cli = cli};
 
     if (!cli->json)
         sf_cli_table_begin(&out.table, SF_ARRAY_LEN(titles), titles);
-    int exit_code = sf_cli_each_collection(cli, namespace_name, "", list_one, &out);
+    int exit_code = sf_cli_each_collection(cli, namespace_name, wanted, list_one, &out);
     sf_cli_table_end(&out.table, exit_code == SF_CLI_OK ? stdout : NULL);
     return exit_code;
 }
 
+enum { OPTION_FILE = SF_CLI_FLAG_OWN, OPTION_VERSION, OPTION_TOKEN };
+
 static const struct argp_option options[] = {
-    {"file", 'f', "FILE", 0, "create: definition as JSON ('-' = standard input)", 0},
-    {"schema-version", 'v', "N", 0, "create: version, greater than the active one (default 1)", 0},
-    {"token", 't', "TEXT", 0, "create: generation token (default v<N>)", 0},
+    SF_CLI_OPTION_PREFIX("list: only collections whose names start with TEXT"),
+    SF_CLI_OPTION_LIMIT("list: at most N collections (default all)"),
+    {"file", OPTION_FILE, "FILE", 0, "create: definition as JSON ('-' = standard input)", 0},
+    {"schema-version", OPTION_VERSION, "N", 0,
+     "create: version, greater than the active one (default 1)", 0},
+    {"token", OPTION_TOKEN, "TEXT", 0, "create: generation token (default v<N>)", 0},
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct schema_args *args = state->input;
 
+    if (sf_cli_take_list(&args->list, key, arg, state))
+        return 0;
     switch (key) {
-    case 'f':
+    case OPTION_FILE:
         args->file = arg;
         return 0;
-    case 't':
+    case OPTION_TOKEN:
         args->token = arg;
         return 0;
-    case 'v':
+    case OPTION_VERSION:
         if (!sf_parse_u64(sf_view_str(arg), &args->version) || args->version == 0)
             argp_error(state, "--schema-version wants a number above 0");
         return 0;
@@ -321,7 +329,7 @@ int sf_cli_schema(struct sf_cli *cli, int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    struct schema_args args = {.version = 1};
+    struct schema_args args = {.version = 1, .list = {.prefix = "", .limit = UINT32_MAX}};
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
         return SF_CLI_USAGE;
@@ -332,7 +340,7 @@ int sf_cli_schema(struct sf_cli *cli, int argc, char **argv)
     if (path != NULL && strcmp(action, "get") == 0)
         return get(cli, path);
     if (path != NULL && strcmp(action, "list") == 0)
-        return list(cli, path);
+        return list(cli, path, &args.list);
     if (path != NULL && strcmp(action, "report-ready") == 0)
         return report_ready(cli, path);
     return sf_cli_usage("schema wants create, get or report-ready NS/NAME, or list NS");

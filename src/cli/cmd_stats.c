@@ -22,7 +22,7 @@ static int ask(struct sf_cli *cli, const char *path, const char *method,
                        out_response);
 }
 
-static int show(struct sf_cli *cli, const char *path)
+static int show(struct sf_cli *cli, const char *path, uint32_t limit)
 {
     static const char *const titles[] = {"GENERATION", "TOKEN", "FRONTIER", "COLLECTED",
                                          "ROWS",       "BYTES", "SERVED"};
@@ -34,8 +34,11 @@ static int show(struct sf_cli *cli, const char *path)
         ask(cli, path, OPERATIONS "ShowStatistics", &request.collection, &request.base, &response);
     if (exit_code != SF_CLI_OK)
         return exit_code;
-    const Searchfabric__V1__ShowStatisticsResponse *shown =
-        (const Searchfabric__V1__ShowStatisticsResponse *)response;
+    Searchfabric__V1__ShowStatisticsResponse cut =
+        *(const Searchfabric__V1__ShowStatisticsResponse *)response;
+    const Searchfabric__V1__ShowStatisticsResponse *shown = &cut;
+    if (cut.n_snapshots > limit)
+        cut.n_snapshots = limit;
     if (cli->json) {
         sf_cli_print_json(&shown->base);
         return SF_CLI_OK;
@@ -67,7 +70,7 @@ static int show(struct sf_cli *cli, const char *path)
     return SF_CLI_OK;
 }
 
-static int windows(struct sf_cli *cli, const char *path)
+static int windows(struct sf_cli *cli, const char *path, uint32_t limit)
 {
     static const char *const titles[] = {"FROM",      "TO",         "TIER", "MANIFEST",
                                          "NEXT MOVE", "KEPT UNTIL", "STATE"};
@@ -81,8 +84,11 @@ static int windows(struct sf_cli *cli, const char *path)
                         &request.base, &response);
     if (exit_code != SF_CLI_OK)
         return exit_code;
-    const Searchfabric__V1__ShowLifecycleWindowsResponse *shown =
-        (const Searchfabric__V1__ShowLifecycleWindowsResponse *)response;
+    Searchfabric__V1__ShowLifecycleWindowsResponse cut =
+        *(const Searchfabric__V1__ShowLifecycleWindowsResponse *)response;
+    const Searchfabric__V1__ShowLifecycleWindowsResponse *shown = &cut;
+    if (cut.n_windows > limit)
+        cut.n_windows = limit;
     if (cli->json) {
         sf_cli_print_json(&shown->base);
         return SF_CLI_OK;
@@ -117,18 +123,23 @@ static int analyze(struct sf_cli *cli, const char *path)
     request.name = sf_arena_str(cli->arena, sf_view_str("statistics"));
     int exit_code =
         ask(cli, path, OPERATIONS "RunCatalogJob", &request.collection, &request.base, &response);
-    return exit_code == SF_CLI_OK ? show(cli, path) : exit_code;
+    return exit_code == SF_CLI_OK ? show(cli, path, UINT32_MAX) : exit_code;
 }
 
 /* What the command line said. */
 struct stats_args {
     const char *words[2]; /* action, path */
+    uint32_t limit;       /* --limit: of show and windows */
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct stats_args *args = state->input;
 
+    if (key == SF_CLI_FLAG_LIMIT) {
+        args->limit = sf_cli_take_limit(arg, state);
+        return 0;
+    }
     if (key == ARGP_KEY_ARG)
         return sf_cli_take_word(args->words, SF_ARRAY_LEN(args->words), arg, state);
     return ARGP_ERR_UNKNOWN;
@@ -136,8 +147,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 int sf_cli_stats(struct sf_cli *cli, int argc, char **argv)
 {
+    static const struct argp_option options[] = {
+        SF_CLI_OPTION_LIMIT("show, windows: at most N of them (default all)"), {0}};
     static const struct argp argp = {
-        NULL,
+        options,
         parse,
         "show NAMESPACE/COLLECTION\nwindows NAMESPACE/COLLECTION\nanalyze NAMESPACE/COLLECTION",
         "What the catalog derived from a collection's committed manifests: snapshots of optimizer "
@@ -145,15 +158,15 @@ int sf_cli_stats(struct sf_cli *cli, int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    struct stats_args args = {0};
+    struct stats_args args = {.limit = UINT32_MAX};
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
         return SF_CLI_USAGE;
     const char *action = args.words[0] == NULL ? "" : args.words[0];
     if (strcmp(action, "show") == 0 && args.words[1] != NULL)
-        return show(cli, args.words[1]);
+        return show(cli, args.words[1], args.limit);
     if (strcmp(action, "windows") == 0 && args.words[1] != NULL)
-        return windows(cli, args.words[1]);
+        return windows(cli, args.words[1], args.limit);
     if (strcmp(action, "analyze") == 0 && args.words[1] != NULL)
         return analyze(cli, args.words[1]);
     return sf_cli_usage("stats wants show, windows or analyze, and NAMESPACE/COLLECTION");

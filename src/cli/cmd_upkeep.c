@@ -17,16 +17,16 @@ struct upkeep_args {
     const char *kind, *identity, *scope, *command;
 };
 
-enum { OPTION_KIND = 256, OPTION_IDENTITY, OPTION_SCOPE, OPTION_COMMAND, OPTION_NAMESPACE };
+enum { OPTION_KIND = SF_CLI_FLAG_OWN, OPTION_IDENTITY, OPTION_SCOPE, OPTION_COMMAND };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct upkeep_args *args = state->input;
     switch (key) {
-    case 'n':
+    case SF_CLI_FLAG_DRY_RUN:
         args->dry_run = true;
         return 0;
-    case OPTION_NAMESPACE:
+    case SF_CLI_FLAG_NAMESPACE:
         args->namespace_name = arg;
         return 0;
     case OPTION_KIND:
@@ -53,7 +53,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int sf_cli_gc(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"dry-run", 'n', NULL, 0, "Tell what would go and change nothing", 0}, {0}};
+        SF_CLI_OPTION_DRY_RUN("tell what would go and change nothing"), {0}};
     static const struct argp argp = {
         options,
         parse,
@@ -115,8 +115,8 @@ static void print_findings(const Searchfabric__V1__CheckCatalogResponse *respons
 int sf_cli_fsck(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"dry-run", 'n', NULL, 0, "Tell and change nothing", 0},
-        {"namespace", OPTION_NAMESPACE, "NAME|ID", 0, "Check one namespace, tombstoned or not", 0},
+        SF_CLI_OPTION_DRY_RUN("tell and change nothing"),
+        SF_CLI_OPTION_NAMESPACE("check one namespace, tombstoned or not"),
         {0}};
     static const struct argp argp = {
         options,

@@ -42,7 +42,7 @@ enum {
     OPTION_JSON = 'j',
     OPTION_SERVER = 's',
     OPTION_KEY = 'k',
-    OPTION_CLIENT = 'c',
+    OPTION_CLIENT = SF_CLI_FLAG_OWN,
     OPTION_TIMEOUT = 't'
 };
 

@@ -230,9 +230,9 @@ def test_sfctl():
     assert out.returncode == 0 and b"tombstoned" in out.stdout and b"collections_remain" in out.stdout
     wait_for(lambda: SERVER.sfctl("catalog", "release-sweep", "--namespace", ns).returncode != 0, "the end of the lineage")
     assert SERVER.sfctl("namespace", "show", name).returncode == 1
-    out = SERVER.sfctl("--json", "catalog", "release-sweep", "--max", "5")
+    out = SERVER.sfctl("--json", "catalog", "release-sweep", "--limit", "5")
     assert out.returncode == 0 and set(json.loads(out.stdout)) <= {"released_namespace_names", "released_collection_names", "kept"}
-    assert SERVER.sfctl("catalog", "release-sweep", "--max", "0").returncode == 2
+    assert SERVER.sfctl("catalog", "release-sweep", "--limit", "0").returncode == 2
     jobs = [json.loads(line)["name"] for line in SERVER.sfctl("--json", "catalog", "jobs").stdout.splitlines()]
     assert {"release-sweep", "tombstone-repair"} <= set(jobs)
     assert b"release-sweep" in SERVER.sfctl("catalog", "jobs").stdout

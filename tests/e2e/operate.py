@@ -864,6 +864,66 @@ def test_sfctl_json_is_json():
     assert states[bare] is None and states[name] == "ready", states
 
 
+def test_sfctl_lists():
+    """Every list takes --limit, wherever its pages end; a namespace is given by name or by id."""
+    ns = fresh("lists")
+    a = Api(SERVER)
+    made = a.namespace(ns)
+    names = sorted(a.collection(made.namespace_id, f"c{n:04}").collection_name for n in range(7))
+    ok("schema", "create", f"{ns}/{names[0]}")
+    ok("schema", "report-ready", f"{ns}/{names[0]}")
+    ok("checkpoint", "create")
+
+    def shown(*words):
+        return [json.loads(line) for line in ok("--json", *words).splitlines()]
+
+    for given in (ns, str(made.namespace_id)):
+        for command in ("collection", "schema"):
+            for limit in (1, 3, 7, 8):
+                got = [one["collection_name"] for one in shown(command, "list", given, "--limit", str(limit))]
+                assert got == names[:limit], (command, limit, got)
+            assert [one["collection_name"] for one in shown(command, "list", given, "-p", "c000", "-l", "2")] == names[:2]
+        assert shown("namespace", "get", given)[0]["namespace_name"] == ns
+        assert shown("collection", "get", f"{given}/{names[1]}")[0]["collection_name"] == names[1]
+    assert SERVER.sfctl("namespace", "get", "12345").returncode == 1  # digits are an id
+    for _ in range(2):
+        a.namespace(fresh(f"{ns}-more"))
+    everything = shown("namespace", "list")
+    assert len(everything) > 3 and shown("namespace", "list", "--limit", "3") == everything[:3]
+    assert len(shown("namespace", "list", "-p", ns, "-l", "2")) == 2 and len(shown("namespace", "list", "-p", ns)) == 3
+    objects = shown("object", "ls")
+    assert len(objects) > 30
+    for limit in (1, 30, len(objects) + 1):
+        assert [one["key"] for one in shown("object", "ls", "-l", str(limit))][:10] == [one["key"] for one in objects[:min(limit, 10)]]
+    assert len(shown("object", "ls", "-l", "30")) == 30
+    assert len(shown("checkpoint", "list", "-l", "1")) == 1
+    assert len(shown("stats", "show", f"{ns}/{names[0]}", "-l", "1")[0]["snapshots"]) == 1
+    for words in (("namespace", "list"), ("collection", "list", ns), ("schema", "list", ns), ("object", "ls"), ("checkpoint", "list"),
+                  ("stats", "show", "a/b"), ("stats", "windows", "a/b"), ("rows", "a/b"), ("catalog", "release-sweep")):
+        for bad in ("0", "-1", "x", "4294967296"):
+            out = SERVER.sfctl(*words, "--limit", bad)
+            assert out.returncode == 2 and b"--limit wants" in out.stderr, (words, bad, out)
+
+
+def test_sfctl_flags_are_uniform():
+    """A letter stands for one long name and a long name for one thing in all commands and before them."""
+    commands = re.findall(r"^  (\w+) ", sfctl("--help").stdout.decode().split("Commands:")[1], re.MULTILINE)
+    assert len(commands) == 18, commands
+    letters, kinds = {}, {}
+    for words in [()] + [(command,) for command in commands] + [("alloc", "verify"), ("alloc", "restore-mark")]:
+        text = sfctl(*words, "--help").stdout.decode()
+        flags = re.findall(r"^  (?:-(.), |    )--([a-z-]+)(?:=(\S+))?", text, re.MULTILINE)
+        assert ("?", "help", "") in flags, (words, text)
+        for letter, name, kind in flags:
+            assert kinds.setdefault(name, kind) == kind, (words, name, kind, kinds[name])
+            if letter:
+                assert letters.setdefault(letter, name) == name, (words, letter, name, letters[letter])
+    assert {letter: letters[letter] for letter in "lnNpr"} == {"l": "limit", "n": "dry-run", "N": "namespace", "p": "prefix", "r": "raw"}
+    documented = (ROOT / "docs/operations/sfctl.md").read_text()
+    for letter, name in letters.items():
+        assert letter in "?V" or f"| `-{letter}` | `--{name}" in documented, (letter, name)
+
+
 def test_sfctl_refuses_slips():
     file = SERVER.folder / "slip.json"
     file.write_text('{"settings":{"allocator_admission_policy":{"max_plan_items":"1"}}}')

@@ -134,12 +134,29 @@ static void test_exit_codes(void **state)
     }
 }
 
+static void test_list_flags(void **state)
+{
+    struct sf_cli_list list = {.prefix = "", .limit = UINT32_MAX};
+
+    (void)state;
+    assert_int_equal(sf_cli_page_size(&list), 0); /* the server's own pages */
+    assert_true(sf_cli_take_list(&list, SF_CLI_FLAG_PREFIX, "boo", NULL));
+    assert_string_equal(list.prefix, "boo");
+    assert_true(sf_cli_take_list(&list, SF_CLI_FLAG_LIMIT, "999", NULL));
+    assert_int_equal(sf_cli_page_size(&list), 999);
+    assert_true(sf_cli_take_list(&list, SF_CLI_FLAG_LIMIT, "1000", NULL));
+    assert_int_equal(sf_cli_page_size(&list), 0);
+    assert_true(sf_cli_take_list(&list, SF_CLI_FLAG_LIMIT, "4294967295", NULL));
+    assert_int_equal(list.limit, UINT32_MAX);
+    assert_false(sf_cli_take_list(&list, SF_CLI_FLAG_RAW, NULL, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_server),     cmocka_unit_test(test_key),
-        cmocka_unit_test(test_words),      cmocka_unit_test(test_made_up_key),
-        cmocka_unit_test(test_exit_codes),
+        cmocka_unit_test(test_list_flags),  cmocka_unit_test(test_server),
+        cmocka_unit_test(test_key),         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_made_up_key), cmocka_unit_test(test_exit_codes),
     };
     return SF_RUN_TESTS("cli_args", tests);
 }
