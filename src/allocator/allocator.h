@@ -17,8 +17,9 @@
 #include "rpc/channel.h"
 #include "sql/sql.h"
 
-#define SF_ALLOCATOR_SERVICE_NAME "searchfabric.v1.IdAllocatorService"
-#define SF_ALLOCATOR_METHOD       "/" SF_ALLOCATOR_SERVICE_NAME "/AllocateIds"
+#define SF_ALLOCATOR_SERVICE_NAME    "searchfabric.v1.IdAllocatorService"
+#define SF_ALLOCATOR_OPERATIONS_NAME "searchfabric.v1.AllocatorOperationsService"
+#define SF_ALLOCATOR_METHOD          "/" SF_ALLOCATOR_SERVICE_NAME "/AllocateIds"
 
 struct sf_allocator;
 
@@ -79,6 +80,8 @@ struct sf_allocator_deps {
     struct sf_alloc_lease_policy leases;      /* range leases */
     struct sf_sched *sched; /* workers of artifacts and retention; NULL = neither is there */
     struct sf_allocator_artifacts artifacts; /* what to write beside the truth */
+    int64_t replay_retention_ms;             /* how long a result answers repeats; 0 = 30 days */
+    bool run_retention;                      /* remove what is older, in the background */
 };
 
 /* Makes an allocator; nothing is read or written before the first request. Any thread. */
@@ -86,6 +89,9 @@ struct sf_allocator *sf_allocator_new(const struct sf_allocator_deps *deps);
 
 /* The RPC service; valid as long as the allocator. Handlers may be called from any thread. */
 const struct sf_service *sf_allocator_service(struct sf_allocator *allocator);
+
+/* The operator's service, likewise: retention by hand. */
+const struct sf_service *sf_allocator_operations(struct sf_allocator *allocator);
 
 typedef void (*sf_allocator_drained_fn)(void *user);
 

@@ -82,3 +82,9 @@ uint64_t sf_alloc_artifacts_dropped(struct sf_allocator *a)
         dropped += sf_alloc_feed_dropped(a->applied);
     return dropped;
 }
+
+void sf_alloc_note_removed(struct sf_allocator *a, const char *transport_lookup_key)
+{
+    (void)a;
+    (void)transport_lookup_key;
+}

@@ -26,6 +26,9 @@ void sf_alloc_note_applied(struct sf_allocator *allocator, const sf_replay_recor
                            bool rolled_forward);
 void sf_alloc_note_rolled(struct sf_alloc_lane *lane, const struct sf_alloc_pending *pending);
 
+/* The result of a key was removed. On the retention's lane. */
+void sf_alloc_note_removed(struct sf_allocator *allocator, const char *transport_lookup_key);
+
 /* Entries that found their queue full. Any thread. */
 uint64_t sf_alloc_artifacts_dropped(struct sf_allocator *allocator);
 

@@ -15,6 +15,9 @@
  *   allocator_feed.c     their bounded queues
  *   allocator_audit.c    failure-audit objects
  *   allocator_segments.c recovery segments
+ *   allocator_retention.c  removal of what is past the window
+ *   allocator_removals.c deletes kept apart across processes
+ *   allocator_operate.c  the operator's service
  *
  * One shard a loop; everything in a shard is touched on its loop only, but where marked otherwise.
  */
@@ -32,6 +35,7 @@
 struct sf_alloc_feed;
 struct sf_alloc_lane;
 struct sf_alloc_loaded;
+struct sf_alloc_retention;
 struct sf_alloc_segments;
 struct sf_alloc_shard;
 
@@ -243,6 +247,7 @@ struct sf_alloc_answer {
     struct sf_alloc_answer *next;          /* the next younger one */
     char key[SF_SHA256_HEX_BYTES];         /* transport_lookup_key */
     char fingerprint[SF_SHA256_HEX_BYTES]; /* payload_fingerprint */
+    int64_t applied_at_unix_ms;            /* of the apply: an old answer is forgotten */
     size_t len;                            /* bytes of `packed` */
     uint8_t packed[];                      /* AllocateIdsSuccessResponse */
 };
@@ -303,13 +308,15 @@ struct sf_alloc_shard {
 
 struct sf_allocator {
     /* immutable */
-    struct sf_allocator_deps deps;      /* limits resolved */
-    struct sf_service service;          /* what it serves */
-    struct sf_alloc_shard *shards;      /* owned; one a loop */
-    size_t shard_count;                 /* of them */
-    struct sf_alloc_feed *audit;        /* owned; NULL = off */
-    struct sf_alloc_feed *applied;      /* owned; into recovery segments; NULL = off */
-    struct sf_alloc_segments *segments; /* owned; NULL = off */
+    struct sf_allocator_deps deps;        /* limits resolved */
+    struct sf_service operations;         /* what an operator asks */
+    struct sf_service service;            /* what it serves */
+    struct sf_alloc_shard *shards;        /* owned; one a loop */
+    size_t shard_count;                   /* of them */
+    struct sf_alloc_feed *audit;          /* owned; NULL = off */
+    struct sf_alloc_feed *applied;        /* owned; into recovery segments; NULL = off */
+    struct sf_alloc_retention *retention; /* owned; NULL without deps.sched */
+    struct sf_alloc_segments *segments;   /* owned; NULL = off */
     struct sf_alloc_families {
         struct sf_metric_family *requests;       /* by client kind, result, plan shape */
         struct sf_metric_family *latency;        /* by client kind, plan shape */
@@ -357,6 +364,11 @@ const char *sf_burn_reason_text(enum sf_burn_reason reason);
 /* One request less is open; may end the drain. */
 void sf_alloc_closed_one(struct sf_allocator *allocator);
 
+/* ---- allocator_operate.c ---- */
+
+/* Fills allocator->operations. */
+void sf_alloc_operate_init(struct sf_allocator *allocator);
+
 /* ---- allocator_state.c ---- */
 
 /* On its loop for the first time: finds the lane, joins, or queues. */
@@ -374,7 +386,7 @@ void sf_alloc_op_refuse(struct sf_alloc_op *op);
 void sf_alloc_op_unavailable(struct sf_alloc_op *op, bool outcome_unknown, const char *why);
 
 /* Remembers and finds answers. */
-void sf_alloc_answer_put(struct sf_alloc_shard *shard, const char *key, const char *fingerprint,
+void sf_alloc_answer_put(struct sf_alloc_shard *shard, const sf_replay_record *record,
                          struct sf_view packed);
 const struct sf_alloc_answer *sf_alloc_answer_get(struct sf_alloc_shard *shard, const char *key);
 
@@ -526,6 +538,9 @@ uint64_t sf_alloc_record_version(const sf_replay_record *record);
 /* Encodes a record as a replay-success object under attempt id `attempt`. */
 void sf_alloc_record_encode(const sf_replay_record *record, const char *attempt,
                             struct sf_buf *out_body);
+
+/* True when a record can be answered from. */
+bool sf_alloc_record_whole(const sf_replay_record *record);
 
 /* Packs the answer that a record stands for. */
 void sf_alloc_record_answer(const sf_replay_record *record, struct sf_buf *out_packed);

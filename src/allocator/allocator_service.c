@@ -14,6 +14,7 @@
 
 #include "allocator/allocator_artifacts.h"
 #include "allocator/allocator_priv.h"
+#include "allocator/allocator_retention.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -395,6 +396,9 @@ struct sf_allocator *sf_allocator_new(const struct sf_allocator_deps *deps)
                                      .self = a};
     families_register(a);
     sf_alloc_artifacts_start(a);
+    a->retention = sf_alloc_retention_new(a);
+    sf_alloc_retention_start(a->retention);
+    sf_alloc_operate_init(a);
     return a;
 }
 
@@ -409,6 +413,7 @@ void sf_allocator_drain(struct sf_allocator *a, sf_allocator_drained_fn done, vo
     a->drained_user = user;
     atomic_fetch_add(&a->open, 1);
     atomic_store(&a->draining, true);
+    sf_alloc_retention_drain(a->retention);
     sf_alloc_closed_one(a);
 }
 
@@ -416,6 +421,7 @@ void sf_allocator_destroy(struct sf_allocator *a)
 {
     if (a == NULL)
         return;
+    sf_alloc_retention_destroy(a->retention);
     sf_alloc_artifacts_stop(a);
     for (size_t i = 0; i < a->shard_count; i++)
         sf_alloc_shard_fini(&a->shards[i]);

@@ -41,7 +41,7 @@ void sf_alloc_op_settled(struct sf_alloc_op *op, const sf_replay_record *record,
         !SF_MUTANT(alloc_result_forgotten))
         op->lane->seen_version = sf_alloc_record_version(record);
     sf_alloc_record_answer(record, &packed);
-    sf_alloc_answer_put(op->shard, op->key, record->payload_fingerprint, sf_buf_view(&packed));
+    sf_alloc_answer_put(op->shard, record, sf_buf_view(&packed));
     if (fresh) {
         sf_alloc_note_applied(op->shard->allocator, record, false);
         atomic_fetch_add(&op->shard->counters.allocations, 1);

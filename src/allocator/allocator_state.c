@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "allocator/allocator_priv.h"
+#include "allocator/allocator_retention.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -265,9 +266,10 @@ static void answer_drop_oldest(struct sf_alloc_shard *s)
     free(a);
 }
 
-void sf_alloc_answer_put(struct sf_alloc_shard *s, const char *key, const char *fingerprint,
+void sf_alloc_answer_put(struct sf_alloc_shard *s, const sf_replay_record *record,
                          struct sf_view packed)
 {
+    const char *key = record->transport_lookup_key;
     size_t limit = s->allocator->deps.limits.cache_bytes_per_loop;
     size_t cost = answer_cost(packed.len);
 
@@ -277,7 +279,8 @@ void sf_alloc_answer_put(struct sf_alloc_shard *s, const char *key, const char *
         answer_drop_oldest(s);
     struct sf_alloc_answer *a = sf_malloc(sizeof(*a) + packed.len);
     memcpy(a->key, key, sizeof(a->key));
-    memcpy(a->fingerprint, fingerprint, sizeof(a->fingerprint));
+    memcpy(a->fingerprint, record->payload_fingerprint, sizeof(a->fingerprint));
+    a->applied_at_unix_ms = record->applied_at_unix_ms;
     a->len = packed.len;
     memcpy(a->packed, packed.ptr, packed.len);
     a->next = NULL;
@@ -290,7 +293,12 @@ void sf_alloc_answer_put(struct sf_alloc_shard *s, const char *key, const char *
 
 const struct sf_alloc_answer *sf_alloc_answer_get(struct sf_alloc_shard *s, const char *key)
 {
-    return sf_map_get(s->answers, sf_view_bytes(key, SF_SHA256_HEX_BYTES - 1));
+    const struct sf_alloc_answer *a =
+        sf_map_get(s->answers, sf_view_bytes(key, SF_SHA256_HEX_BYTES - 1));
+
+    if (a != NULL && !sf_alloc_answer_is_young(s->allocator, a->applied_at_unix_ms))
+        return NULL; /* its object may be gone, and the key be used again */
+    return a;
 }
 
 /* ---- requests ---- */

@@ -139,8 +139,7 @@ static enum sf_err corrupt(struct sf_diag *diag, const char *what)
     return SF_INTERNAL;
 }
 
-/* True when a record can be answered from. */
-static bool record_whole(const sf_replay_record *record)
+bool sf_alloc_record_whole(const sf_replay_record *record)
 {
     if (strlen(record->transport_lookup_key) != SF_SHA256_HEX_BYTES - 1 ||
         strlen(record->payload_fingerprint) != SF_SHA256_HEX_BYTES - 1 ||
@@ -166,7 +165,7 @@ enum sf_err sf_alloc_record_decode(struct sf_view body, const char *key, struct 
                           arena, &why, &message) != SF_OK)
         return corrupt(diag, why.message);
     sf_replay_record *record = (sf_replay_record *)message;
-    if (!record_whole(record) || strcmp(record->transport_lookup_key, key) != 0)
+    if (!sf_alloc_record_whole(record) || strcmp(record->transport_lookup_key, key) != 0)
         return corrupt(diag, "the replay object is not the one of its key");
     *out_record = record;
     return SF_OK;
@@ -280,7 +279,7 @@ enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lan
     if (!lease_read(object, out_loaded))
         return corrupt(diag, "the lease is not a range below next_doc_id");
     for (size_t i = 0; i < object->n_pending_applies; i++)
-        if (!record_whole(object->pending_applies[i]))
+        if (!sf_alloc_record_whole(object->pending_applies[i]))
             return corrupt(diag, "a pending apply is not whole");
     unknown_keep(object, &lane->unknown);
     out_loaded->state.epoch = object->allocation_epoch;

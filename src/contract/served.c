@@ -65,7 +65,7 @@ static const struct sf_contract_method methods[] = {
     {COORDINATOR, "GetCollectionWatermarks", true},
     {COORDINATOR, "GetLaneState", true},
     {ALLOCATOR, "AllocateIds", true},
-    {ALLOC_OPS, "RunAllocatorRetention", false},
+    {ALLOC_OPS, "RunAllocatorRetention", true},
     {ALLOC_OPS, "RebuildAllocatorExport", false},
     {INGEST, "StreamMutations", true},
     {PUBLISHER, "SubmitPublishReady", false},

@@ -24,9 +24,10 @@
 
 /* Order of start_services. */
 static const char *const service_names[] = {
-    "searchfabric.v1.CatalogControlService",    "searchfabric.v1.CatalogControlPrivateService",
-    "searchfabric.v1.CatalogOperationsService", "searchfabric.v1.IdAllocatorService",
-    "searchfabric.v1.CommitCoordinatorService", "searchfabric.v1.IngestGatewayService",
+    "searchfabric.v1.CatalogControlService",      "searchfabric.v1.CatalogControlPrivateService",
+    "searchfabric.v1.CatalogOperationsService",   "searchfabric.v1.IdAllocatorService",
+    "searchfabric.v1.CommitCoordinatorService",   "searchfabric.v1.IngestGatewayService",
+    "searchfabric.v1.AllocatorOperationsService",
 };
 
 static bool starts_with(struct sf_view path, const char *prefix)
@@ -137,6 +138,7 @@ void sf_edges_serve(struct sf_server *server)
     services[SF_CATALOG_SERVICE_COUNT] = sf_allocator_service(server->allocator);
     services[SF_CATALOG_SERVICE_COUNT + 1] = sf_commit_service(server->commit);
     services[SF_CATALOG_SERVICE_COUNT + 2] = sf_ingest_service(server->ingest);
+    services[SF_CATALOG_SERVICE_COUNT + 3] = sf_allocator_operations(server->allocator);
     for (size_t i = 0; i < SF_ARRAY_LEN(services); i++)
         SF_ASSERT(strcmp(services[i]->full_name, service_names[i]) == 0);
     sf_rpc_server_add(server->rpc, services, SF_ARRAY_LEN(services));

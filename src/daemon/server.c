@@ -221,6 +221,8 @@ static enum sf_err start_allocator(struct sf_server *server, struct sf_diag *dia
                    .hot_per_s = server->config->alloc_lease_hot_per_s,
                    .min_ids = server->config->alloc_lease_min_ids,
                    .max_ids = server->config->alloc_lease_max_ids},
+        .replay_retention_ms = server->config->alloc_retention_ms,
+        .run_retention = true,
     };
 
     (void)diag;

@@ -208,11 +208,15 @@ struct process *world_start(struct world *w)
                                      .grants = w->grants,
                                      .sched = &w->sched,
                                      .artifacts = w->artifacts,
+                                     .replay_retention_ms = w->replay_retention_ms,
+                                     .run_retention = w->run_retention,
                                      .limits = w->limits,
                                      .leases = w->leases};
     p->allocator = sf_allocator_new(&deps);
     const struct sf_service *services[] = {sf_allocator_service(p->allocator)};
     p->channel = sf_inproc_channel_new(services, 1, "loopback", &w->loop.clock.base);
+    const struct sf_service *operations[] = {sf_allocator_operations(p->allocator)};
+    p->operations = sf_inproc_channel_new(operations, 1, "loopback", &w->loop.clock.base);
     return p;
 }
 
@@ -221,6 +225,7 @@ void world_kill(struct process *p)
     if (p->allocator == NULL)
         return;
     sf_channel_destroy(p->channel);
+    sf_channel_destroy(p->operations);
     sf_allocator_destroy(p->allocator);
     sf_metrics_destroy(p->metrics);
     p->allocator = NULL;

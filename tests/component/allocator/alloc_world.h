@@ -64,6 +64,7 @@ struct process {
     struct sf_metrics *metrics;
     struct sf_allocator *allocator;
     struct sf_channel *channel;
+    struct sf_channel *operations; /* the operator's service */
 };
 
 #define MAX_PROCESSES 8
@@ -87,6 +88,8 @@ struct world {
     struct sf_clock *applied_clock; /* of processes started from now on; NULL = the loop's */
     struct sf_sched sched;          /* its tasks run on the loop; nothing in them may wait */
     struct sf_allocator_artifacts artifacts; /* of processes started from now on */
+    int64_t replay_retention_ms;             /* of processes started from now on */
+    bool run_retention;                      /* of processes started from now on */
     struct process processes[MAX_PROCESSES];
     unsigned process_count;
 };
