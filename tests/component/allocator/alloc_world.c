@@ -32,8 +32,12 @@ static void ccs_answer(struct world *w, struct sf_call *call, const ProtobufCMes
     struct sf_diag diag;
 
     sf_diag_init(&diag);
-    if (f->down || !f->exists) {
-        sf_diag_set(&diag, f->down ? SF_BACKEND_UNAVAILABLE : SF_RESOURCE_NOT_FOUND, "fake");
+    if (f->down || f->busy || !f->exists) {
+        sf_diag_set(&diag,
+                    f->down   ? SF_BACKEND_UNAVAILABLE
+                    : f->busy ? SF_RATE_LIMITED
+                              : SF_RESOURCE_NOT_FOUND,
+                    "fake");
         sf_call_fail(call, &diag);
         return;
     }
@@ -94,13 +98,29 @@ void world_ccs_release(struct world *w)
     w->held_count = 0;
 }
 
-/* The only method that the allocator may call: any other one is UNIMPLEMENTED and fails the test's
- * expectations. */
+static void ccs_lookup(void *self, struct sf_call *call, const ProtobufCMessage *message)
+{
+    struct world *w = self;
+    struct sf_diag diag;
+
+    (void)message;
+    w->ccs_lookups++;
+    sf_diag_init(&diag);
+    sf_diag_set(&diag, SF_INTERNAL, "the allocator looked a name up");
+    sf_call_fail(call, &diag);
+}
+
+/* The allocator may call the first one. The second is what it must never call; any other one is
+ * UNIMPLEMENTED and fails the test's expectations. */
 static const struct sf_method ccs_methods[] = {
     {.name = "GetCollectionAdmissionState",
      .request = &searchfabric__v1__get_collection_admission_state_request__descriptor,
      .response = &searchfabric__v1__get_collection_admission_state_response__descriptor,
-     .unary = ccs_read}};
+     .unary = ccs_read},
+    {.name = "ResolveCollectionNameBinding",
+     .request = &searchfabric__v1__resolve_collection_name_binding_request__descriptor,
+     .response = &searchfabric__v1__resolve_collection_name_binding_response__descriptor,
+     .unary = ccs_lookup}};
 
 /* ---- the scheduler ---- */
 

@@ -27,6 +27,7 @@
 struct fake_facts {
     bool exists;   /* false: SF_RESOURCE_NOT_FOUND */
     bool down;     /* true: SF_BACKEND_UNAVAILABLE */
+    bool busy;     /* true: SF_RATE_LIMITED, as a catalog with too much work says */
     bool hold;     /* true: calls wait for world_ccs_release */
     int lifecycle; /* enum numbers of the contract */
     int truth_mode;
@@ -79,6 +80,7 @@ struct world {
     struct fake_facts facts;
     unsigned ccs_reads;        /* admission reads */
     unsigned ccs_not_modified; /* of these, confirmed */
+    unsigned ccs_lookups;      /* look-ups of names: there must be none */
     struct sf_call *held[16];  /* calls that wait */
     const ProtobufCMessage *held_request[16];
     unsigned held_count;
