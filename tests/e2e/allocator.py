@@ -7,6 +7,7 @@ import time
 import grpc
 from google.protobuf import descriptor_pb2
 
+from allocator_calls import burned, limited, next_id, state
 from harness import (DDL, ES, MAX_U64, RECEIPT, Api, check_error, durable, error_of, fresh, ids,
                      ids_digest, meta, plan_request, private, proves, refused, run, server, sf, sha256_hex, sign, state_key, unwrap,
                      wait_for)
@@ -21,37 +22,12 @@ def api():
     return Api(SERVER)
 
 
-def state(a, ref):
-    return a.json_object(state_key(ref))
-
-
-def next_id(a, ref):
-    return int(state(a, ref)["next_doc_id"])
-
-
 def at_ten(a, **more):
     """A collection whose watermark is 10."""
     ref = a.ready_collection(**more)
     a.allocate(ref, 9)
     assert next_id(a, ref) == 10
     return ref
-
-
-def burned(call, doc_id):
-    error = refused("SF_VERSION_CONFLICT", call, "allocator.reservation_conflict",
-                    {"doc_id": str(doc_id), "allocator_conflict_reason": "below_watermark_burned_gap"},
-                    conflict_reason=sf.ALLOCATOR_RESERVATION_CONFLICT_REASON_BELOW_WATERMARK_BURNED_GAP)
-    found = error.context.allocator.reservation_conflict.doc_id
-    assert found.WhichOneof("id_value") == "u64" and found.u64 == doc_id
-
-
-def limited(call, scope, configured, requested):
-    enum = {"allocator_plan_items": sf.ALLOCATOR_LIMIT_SCOPE_PLAN_ITEMS,
-            "allocator_forward_reservation_window": sf.ALLOCATOR_LIMIT_SCOPE_FORWARD_RESERVATION_WINDOW,
-            "allocator_identity_space_remaining": sf.ALLOCATOR_LIMIT_SCOPE_IDENTITY_SPACE_REMAINING}[scope]
-    refused("SF_TOO_MANY_OPERATIONS", call, "allocator.limit_rejection",
-            {"limit_scope": scope, "configured_limit": str(configured), "requested_value": str(requested)},
-            limit_scope=enum, configured_limit=configured, requested_value=requested)
 
 
 # ---- the plan -----------------------------------------------------------------------------------------
