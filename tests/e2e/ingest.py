@@ -422,6 +422,15 @@ def test_receipts():
     refuse(batch(at.ref, *rows, row(7, b"{}"), receipt=good))  # one added
     refuse(batch(at.ref, rows[0], rows[1], row(7, b"{}"), receipt=good))  # one changed
     refuse(batch(at.ref, rows[0], rows[1], rows[1], receipt=good))
+    for part in (rows[:1], rows[1:], rows[2:], rows[:1] + rows[2:]):  # split over batches
+        refuse(batch(at.ref, *part, receipt=good))
+    second = a.allocate(at.ref, None)
+    for receipt in (good, second.allocator_receipt, good + second.allocator_receipt):  # two allocations in one batch
+        refuse(batch(at.ref, *rows, row(ids(second)[0], b"{}"), receipt=receipt))
+    theirs = Stream(a, client="another")  # another caller under the same identity
+    ack = theirs.put(batch(at.ref, *rows, receipt=good))
+    check_error(ack.error, "SF_BAD_REQUEST", **invalid)
+    theirs.close()
     for op in (INDEX, UPSERT, PATCH, DELETE):  # a route that creates nothing
         body = b"" if op == DELETE else b"{}"
         refuse(batch(at.ref, *[row(doc_id, body, op) for doc_id in ids(answer)], receipt=good))
@@ -451,6 +460,10 @@ def test_receipts():
     # Unchanged it verifies, and it is for one batch of all its rows.
     ack = stream.put(batch(at.ref, *rows, receipt=good, visibility=VISIBLE))
     assert not ack.HasField("error") and set(at.rows()) == {0, 5, 6}
+    # Its list may come again under another batch id: the same documents, no more of them.
+    again = stream.put(batch(at.ref, *[row(doc_id, b'{"v":2}') for doc_id in ids(answer)], receipt=good, visibility=VISIBLE))
+    assert not again.HasField("error") and not again.duplicate
+    assert {doc_id: body for doc_id, (_, body) in at.rows().items()} == {doc_id: b'{"v":2}' for doc_id in (0, 5, 6)}
     stream.close()
 
 
