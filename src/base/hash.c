@@ -1,65 +1,50 @@
 /*
- * Hashes over OpenSSL's libcrypto and xxHash. The digest implementation is fetched once: fetching
- * it per call costs more than hashing a short key. A key digest is
- * SHA-256(len64(tag) tag len64(f1) f1 ...) with every length as 8 bytes big-endian, so that no two
- * field lists share an encoding.
+ * Hashes over OpenSSL's libcrypto and xxHash. SHA-256 goes through the library's plain functions:
+ * keys are short, and there the EVP layer (a context on the heap, its parameters, a dispatch for
+ * each field) costs several times the hashing. A key digest is SHA-256(len64(tag) tag len64(f1) f1
+ * ...) with every length as 8 bytes big-endian, so that no two field lists share an encoding.
  */
+#define OPENSSL_SUPPRESS_DEPRECATED /* the plain functions; EVP is what is recommended instead */
 #include "base/hash.h"
 
+#include <assert.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <pthread.h>
+#include <openssl/sha.h>
 #include <xxhash.h>
 
 #define HMAC_BLOCK_BYTES 64u
 
-static pthread_once_t sha256_once = PTHREAD_ONCE_INIT;
-static EVP_MD *sha256_md; /* fetched once, lives as long as the process */
+static_assert(sizeof(SHA256_CTX) == sizeof(struct sf_sha256_state), "the library's context");
+static_assert(_Alignof(SHA256_CTX) <= _Alignof(struct sf_sha256_state), "its alignment");
 
-static void release_sha256(void)
+static SHA256_CTX *ctx_of(struct sf_sha256_state *state)
 {
-    EVP_MD_free(sha256_md);
-    sha256_md = NULL;
+    return (SHA256_CTX *)state;
 }
 
-static void fetch_sha256(void)
+static void digest_start(struct sf_sha256_state *state)
 {
-    sha256_md = EVP_MD_fetch(NULL, "SHA256", NULL);
-    SF_ASSERT(sha256_md != NULL);
-    (void)OPENSSL_atexit(release_sha256);
+    SF_ASSERT(SHA256_Init(ctx_of(state)) == 1);
 }
 
-static EVP_MD_CTX *digest_start(void)
-{
-    (void)pthread_once(&sha256_once, fetch_sha256);
-    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    SF_ASSERT(ctx != NULL);
-    SF_ASSERT(EVP_DigestInit_ex2(ctx, sha256_md, NULL) == 1);
-    return ctx;
-}
-
-static void digest_add(EVP_MD_CTX *ctx, const void *bytes, size_t len)
+static void digest_add(struct sf_sha256_state *state, const void *bytes, size_t len)
 {
     if (len > 0)
-        SF_ASSERT(EVP_DigestUpdate(ctx, bytes, len) == 1);
+        SF_ASSERT(SHA256_Update(ctx_of(state), bytes, len) == 1);
 }
 
-static void digest_end(EVP_MD_CTX *ctx, uint8_t out_digest[SF_SHA256_BYTES])
+static void digest_end(struct sf_sha256_state *state, uint8_t out_digest[SF_SHA256_BYTES])
 {
-    unsigned len = 0;
-
-    SF_ASSERT(EVP_DigestFinal_ex(ctx, out_digest, &len) == 1);
-    SF_ASSERT(len == SF_SHA256_BYTES);
-    EVP_MD_CTX_free(ctx);
+    SF_ASSERT(SHA256_Final(out_digest, ctx_of(state)) == 1);
 }
 
 void sf_sha256(struct sf_view data, uint8_t out_digest[SF_SHA256_BYTES])
 {
-    EVP_MD_CTX *ctx = digest_start();
+    struct sf_sha256_state state;
 
-    digest_add(ctx, data.ptr, data.len);
-    digest_end(ctx, out_digest);
+    digest_start(&state);
+    digest_add(&state, data.ptr, data.len);
+    digest_end(&state, out_digest);
 }
 
 void sf_sha256_hex(struct sf_view data, char out_hex[SF_SHA256_HEX_BYTES])
@@ -70,8 +55,7 @@ void sf_sha256_hex(struct sf_view data, char out_hex[SF_SHA256_HEX_BYTES])
     sf_hex_encode(digest, sizeof(digest), out_hex);
 }
 
-/* HMAC is written out over the digest (RFC 2104): the library's one-shot function fetches its MAC
- * at each call, and a prepared key saves half of the hashing besides. */
+/* HMAC is written out over the digest (RFC 2104): a prepared key saves half of the hashing. */
 void sf_hmac_key_init(struct sf_hmac_key *hk, struct sf_view key)
 {
     uint8_t block[HMAC_BLOCK_BYTES] = {0};
@@ -84,12 +68,12 @@ void sf_hmac_key_init(struct sf_hmac_key *hk, struct sf_view key)
 
     for (size_t i = 0; i < sizeof(pad); i++)
         pad[i] = block[i] ^ 0x36u;
-    hk->inner = digest_start();
-    digest_add(hk->inner, pad, sizeof(pad));
+    digest_start(&hk->inner);
+    digest_add(&hk->inner, pad, sizeof(pad));
     for (size_t i = 0; i < sizeof(pad); i++)
         pad[i] = block[i] ^ 0x5cu;
-    hk->outer = digest_start();
-    digest_add(hk->outer, pad, sizeof(pad));
+    digest_start(&hk->outer);
+    digest_add(&hk->outer, pad, sizeof(pad));
 
     OPENSSL_cleanse(block, sizeof(block));
     OPENSSL_cleanse(pad, sizeof(pad));
@@ -97,25 +81,20 @@ void sf_hmac_key_init(struct sf_hmac_key *hk, struct sf_view key)
 
 void sf_hmac_key_fini(struct sf_hmac_key *hk)
 {
-    EVP_MD_CTX_free(hk->inner);
-    EVP_MD_CTX_free(hk->outer);
-    hk->inner = NULL;
-    hk->outer = NULL;
+    OPENSSL_cleanse(hk, sizeof(*hk));
 }
 
 void sf_hmac_key_mac(const struct sf_hmac_key *hk, struct sf_view data,
                      uint8_t out_mac[SF_SHA256_BYTES])
 {
     uint8_t inner[SF_SHA256_BYTES];
-    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    struct sf_sha256_state state = hk->inner;
 
-    SF_ASSERT(ctx != NULL && EVP_MD_CTX_copy_ex(ctx, hk->inner) == 1);
-    digest_add(ctx, data.ptr, data.len);
-    digest_end(ctx, inner);
-    ctx = EVP_MD_CTX_new();
-    SF_ASSERT(ctx != NULL && EVP_MD_CTX_copy_ex(ctx, hk->outer) == 1);
-    digest_add(ctx, inner, sizeof(inner));
-    digest_end(ctx, out_mac);
+    digest_add(&state, data.ptr, data.len);
+    digest_end(&state, inner);
+    state = hk->outer;
+    digest_add(&state, inner, sizeof(inner));
+    digest_end(&state, out_mac);
 }
 
 void sf_hmac_sha256(struct sf_view key, struct sf_view data, uint8_t out_mac[SF_SHA256_BYTES])
@@ -179,34 +158,30 @@ static void keyhash_length(struct sf_keyhash *kh, uint64_t value)
 
     for (unsigned i = 0; i < 8; i++)
         be[i] = (uint8_t)(value >> (56 - 8 * i));
-    digest_add(kh->ctx, be, sizeof(be));
+    digest_add(&kh->state, be, sizeof(be));
 }
 
 void sf_keyhash_init(struct sf_keyhash *kh, const char *tag)
 {
-    kh->ctx = digest_start();
+    digest_start(&kh->state);
     sf_keyhash_bytes(kh, sf_view_str(tag));
 }
 
 void sf_keyhash_bytes(struct sf_keyhash *kh, struct sf_view field)
 {
-    SF_ASSERT(kh->ctx != NULL);
     keyhash_length(kh, field.len);
-    digest_add(kh->ctx, field.ptr, field.len);
+    digest_add(&kh->state, field.ptr, field.len);
 }
 
 void sf_keyhash_u64(struct sf_keyhash *kh, uint64_t value)
 {
-    SF_ASSERT(kh->ctx != NULL);
     keyhash_length(kh, 8);
     keyhash_length(kh, value);
 }
 
 void sf_keyhash_finish(struct sf_keyhash *kh, uint8_t out_digest[SF_SHA256_BYTES])
 {
-    SF_ASSERT(kh->ctx != NULL);
-    digest_end(kh->ctx, out_digest);
-    kh->ctx = NULL;
+    digest_end(&kh->state, out_digest);
 }
 
 void sf_keyhash_finish_hex(struct sf_keyhash *kh, char out_hex[SF_SHA256_HEX_BYTES])

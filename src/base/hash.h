@@ -21,16 +21,21 @@ void sf_sha256_hex(struct sf_view data, char out_hex[SF_SHA256_HEX_BYTES]);
 /* HMAC-SHA256 of `data` under `key`. */
 void sf_hmac_sha256(struct sf_view key, struct sf_view data, uint8_t out_mac[SF_SHA256_BYTES]);
 
+/* A running SHA-256: the library's context, which needs no release. */
+struct sf_sha256_state {
+    uint64_t words[14]; /* SHA256_CTX */
+};
+
 /* A key prepared for many HMAC-SHA256 computations: the two padded blocks are hashed once. */
 struct sf_hmac_key {
-    void *inner; /* OpenSSL digest context after the inner block, owned */
-    void *outer; /* the same after the outer block, owned */
+    struct sf_sha256_state inner; /* after the inner block */
+    struct sf_sha256_state outer; /* after the outer block */
 };
 
 /* Prepares `key`; the bytes are not kept. End with sf_hmac_key_fini. */
 void sf_hmac_key_init(struct sf_hmac_key *hk, struct sf_view key);
 
-/* Releases the contexts; may be called twice. */
+/* Wipes what the key left behind; may be called twice. */
 void sf_hmac_key_fini(struct sf_hmac_key *hk);
 
 /* HMAC-SHA256 of `data`. Any thread; the key is not changed. */
@@ -51,7 +56,7 @@ uint64_t sf_xxh64(const void *bytes, size_t len, uint64_t seed);
 
 /* Running digest of a domain tag and length-prefixed fields. */
 struct sf_keyhash {
-    void *ctx; /* OpenSSL digest context, owned until the finish */
+    struct sf_sha256_state state; /* of the digest so far */
 };
 
 /* Starts a digest under domain tag `tag` (static text such as "sf/alloc/transport/1"). */
@@ -63,7 +68,7 @@ void sf_keyhash_bytes(struct sf_keyhash *kh, struct sf_view field);
 /* Adds an unsigned field (8 bytes big-endian, length prefix 8). */
 void sf_keyhash_u64(struct sf_keyhash *kh, uint64_t value);
 
-/* Ends the digest and releases the context; one finish per init. */
+/* Ends the digest; one finish per init. */
 void sf_keyhash_finish(struct sf_keyhash *kh, uint8_t out_digest[SF_SHA256_BYTES]);
 
 /* Ends the digest as 64 lower-case hex digits and NUL. */
