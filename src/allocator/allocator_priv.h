@@ -6,6 +6,7 @@
  *   allocator_state.c    memory: shards, lanes, requests that join, remembered answers
  *   allocator_apply.c    a group's way: resolve, admit, plan, write
  *   allocator_settle.c   one request's own replay-success object
+ *   allocator_items.c    items of a replay record, one by one or as runs; the packed answer
  *   allocator_store.c    durable objects: build, encode, decode, compare
  *   allocator_recover.c  load of a lane: read, ownership, roll-forward
  *   allocator_lease.c    ranges reserved ahead of use
@@ -27,6 +28,7 @@
 #include <stdatomic.h>
 
 #include "allocator/allocator.h"
+#include "allocator/allocator_items.h"
 #include "allocator/allocator_rules.h"
 #include "allocator/lease_rules.h"
 #include "base/map.h"
@@ -38,8 +40,6 @@ struct sf_alloc_loaded;
 struct sf_alloc_retention;
 struct sf_alloc_segments;
 struct sf_alloc_shard;
-
-typedef Searchfabric__V1__AllocatorReplaySuccessObject sf_replay_record;
 
 /* Where a request stands. */
 enum sf_alloc_op_phase {
@@ -541,9 +541,6 @@ void sf_alloc_record_encode(const sf_replay_record *record, const char *attempt,
 
 /* True when a record can be answered from. */
 bool sf_alloc_record_whole(const sf_replay_record *record);
-
-/* Packs the answer that a record stands for. */
-void sf_alloc_record_answer(const sf_replay_record *record, struct sf_buf *out_packed);
 
 /* Decodes a replay-success object and checks that it is the one of `key`. */
 SF_MUST_USE enum sf_err sf_alloc_record_decode(struct sf_view body, const char *key,

@@ -239,14 +239,9 @@ static enum sf_err examine_result(struct walk *w, const sf_replay_record *record
         return SF_OK;
     }
     struct candidate *c = &w->batch[w->count++];
-    *c = (struct candidate){.collection = {{record->namespace_id}, {record->collection_id}}};
+    *c = (struct candidate){.collection = {{record->namespace_id}, {record->collection_id}},
+                            .end = sf_alloc_items_end(record)};
     memcpy(c->key, record->transport_lookup_key, sizeof(c->key));
-    for (size_t i = 0; i < record->n_realized_doc_ids; i++) {
-        uint64_t id = record->realized_doc_ids[i]->doc_id->u64;
-        struct sf_watermark end = {.next = id + 1, .exhausted = id == UINT64_MAX};
-        if (sf_watermark_compare(end, c->end) > 0)
-            c->end = end;
-    }
     return w->count == BATCH ? batch_remove(w) : SF_OK;
 }
 

@@ -36,33 +36,6 @@ void sf_alloc_segments_destroy(struct sf_alloc_segments *segments)
 
 /* ---- entries ---- */
 
-/* Fills entry->runs; false when the arena is full. */
-static bool runs_build(const sf_replay_record *record, struct sf_arena *arena,
-                       sf_applied_entry *entry)
-{
-    size_t count = record->n_realized_doc_ids;
-    Searchfabric__V1__AllocatorIdRun *run = NULL;
-
-    entry->runs = sf_arena_alloc(arena, count * sizeof(*entry->runs));
-    for (size_t i = 0; entry->runs != NULL && i < count; i++) {
-        const Searchfabric__V1__RealizedDocId *item = record->realized_doc_ids[i];
-        if (run != NULL && run->first_doc_id + run->count == item->doc_id->u64 &&
-            run->allocator_issued == item->allocator_issued) {
-            run->count++;
-            continue;
-        }
-        run = sf_arena_alloc(arena, sizeof(*run));
-        if (run == NULL)
-            return false;
-        searchfabric__v1__allocator_id_run__init(run);
-        run->first_doc_id = item->doc_id->u64;
-        run->count = 1;
-        run->allocator_issued = item->allocator_issued;
-        entry->runs[entry->n_runs++] = run;
-    }
-    return entry->runs != NULL;
-}
-
 sf_applied_entry *sf_alloc_applied_entry(const sf_replay_record *record, struct sf_arena *arena)
 {
     sf_applied_entry *entry = sf_arena_alloc(arena, sizeof(*entry));
@@ -83,7 +56,7 @@ sf_applied_entry *sf_alloc_applied_entry(const sf_replay_record *record, struct 
     entry->client_id = record->client_id;
     entry->client_kind = record->client_kind;
     entry->schema_generation_token = record->schema_generation_token;
-    return runs_build(record, arena, entry) ? entry : NULL;
+    return sf_alloc_items_runs(record, arena, &entry->runs, &entry->n_runs) ? entry : NULL;
 }
 
 /* ---- the number ---- */

@@ -40,7 +40,7 @@ void sf_alloc_op_settled(struct sf_alloc_op *op, const sf_replay_record *record,
     if (sf_alloc_record_version(record) > op->lane->seen_version &&
         !SF_MUTANT(alloc_result_forgotten))
         op->lane->seen_version = sf_alloc_record_version(record);
-    sf_alloc_record_answer(record, &packed);
+    sf_alloc_items_answer(record, &packed);
     sf_alloc_answer_put(op->shard, record, sf_buf_view(&packed));
     if (fresh) {
         sf_alloc_note_applied(op->shard->allocator, record, false);
@@ -93,7 +93,7 @@ static void read_back_done(struct sf_get *get)
     } else {
         /* no id is realized twice: epoch and first id name one apply, whoever wrote its object */
         bool own = record->allocation_epoch == op->record->allocation_epoch &&
-                   record->realized_doc_ids[0]->doc_id->u64 == op->request.items[0].doc_id;
+                   sf_alloc_items_first(record) == op->request.items[0].doc_id;
         if (!own)
             sf_alloc_count_burned(op->lane, op->request.client_kind, SF_BURN_LOST_RACE,
                                   op->request.item_count);

@@ -13,36 +13,6 @@
 #include "base/mem.h"
 #include "base/pb.h"
 
-#define U64_BRANCH SEARCHFABRIC__V1__DOCUMENT_ID__ID_VALUE_U64
-
-/* Fills record->realized_doc_ids from the items; false when the arena is full. */
-static bool realized_build(const struct sf_alloc_request *request, struct sf_arena *arena,
-                           sf_replay_record *record)
-{
-    struct pair {
-        Searchfabric__V1__RealizedDocId realized;
-        Searchfabric__V1__DocumentID doc_id;
-    };
-    struct pair *pairs = sf_arena_alloc(arena, request->item_count * sizeof(*pairs));
-    Searchfabric__V1__RealizedDocId **list =
-        sf_arena_alloc(arena, request->item_count * sizeof(Searchfabric__V1__RealizedDocId *));
-
-    if (pairs == NULL || list == NULL)
-        return false;
-    for (size_t i = 0; i < request->item_count; i++) {
-        searchfabric__v1__realized_doc_id__init(&pairs[i].realized);
-        searchfabric__v1__document_id__init(&pairs[i].doc_id);
-        pairs[i].doc_id.id_value_case = U64_BRANCH;
-        pairs[i].doc_id.u64 = request->items[i].doc_id;
-        pairs[i].realized.doc_id = &pairs[i].doc_id;
-        pairs[i].realized.allocator_issued = request->items[i].allocator_issued;
-        list[i] = &pairs[i].realized;
-    }
-    record->realized_doc_ids = list;
-    record->n_realized_doc_ids = request->item_count;
-    return true;
-}
-
 /* Signs the receipt into record->allocator_receipt; false when the arena is full. */
 static bool receipt_build(struct sf_alloc_op *op, sf_replay_record *record)
 {
@@ -89,7 +59,6 @@ sf_replay_record *sf_alloc_record_build(struct sf_alloc_op *op, const struct sf_
     record->namespace_id = request->collection.namespace_id.v;
     record->collection_id = request->collection.collection_id.v;
     record->route_intent = request->route_intent;
-    record->plan = (Searchfabric__V1__AllocationPlan *)request->plan;
     record->payload_fingerprint = op->fingerprint;
     record->schema_generation_token = sf_arena_str(arena, sf_view_str(op->lane->facts.token));
     record->created_at_unix_ms = op->lane->group.applied_at_unix_ms;
@@ -99,7 +68,7 @@ sf_replay_record *sf_alloc_record_build(struct sf_alloc_op *op, const struct sf_
         record->lease_epoch = after->lease.epoch;
     else
         record->allocator_state_version = after->version;
-    if (record->schema_generation_token == NULL || !realized_build(request, arena, record) ||
+    if (record->schema_generation_token == NULL || !sf_alloc_items_store(request, arena, record) ||
         !receipt_build(op, record))
         return NULL;
     return record;
@@ -119,18 +88,6 @@ void sf_alloc_record_encode(const sf_replay_record *record, const char *attempt,
     sf_durable_encode(&object.base, out_body, NULL);
 }
 
-void sf_alloc_record_answer(const sf_replay_record *record, struct sf_buf *out_packed)
-{
-    Searchfabric__V1__AllocateIdsSuccessResponse response =
-        SEARCHFABRIC__V1__ALLOCATE_IDS_SUCCESS_RESPONSE__INIT;
-
-    response.realized_doc_ids = record->realized_doc_ids;
-    response.n_realized_doc_ids = record->n_realized_doc_ids;
-    response.schema_generation_token = record->schema_generation_token;
-    response.allocator_receipt = record->allocator_receipt;
-    sf_pb_pack(&response.base, out_packed);
-}
-
 /* Stored bytes that are not what their key promises. */
 static enum sf_err corrupt(struct sf_diag *diag, const char *what)
 {
@@ -141,17 +98,9 @@ static enum sf_err corrupt(struct sf_diag *diag, const char *what)
 
 bool sf_alloc_record_whole(const sf_replay_record *record)
 {
-    if (strlen(record->transport_lookup_key) != SF_SHA256_HEX_BYTES - 1 ||
-        strlen(record->payload_fingerprint) != SF_SHA256_HEX_BYTES - 1 ||
-        record->n_realized_doc_ids == 0 || record->plan == NULL ||
-        record->plan->n_items != record->n_realized_doc_ids)
-        return false;
-    for (size_t i = 0; i < record->n_realized_doc_ids; i++) {
-        const Searchfabric__V1__RealizedDocId *item = record->realized_doc_ids[i];
-        if (item->doc_id == NULL || item->doc_id->id_value_case != U64_BRANCH)
-            return false;
-    }
-    return true;
+    return strlen(record->transport_lookup_key) == SF_SHA256_HEX_BYTES - 1 &&
+           strlen(record->payload_fingerprint) == SF_SHA256_HEX_BYTES - 1 &&
+           sf_alloc_items_whole(record);
 }
 
 enum sf_err sf_alloc_record_decode(struct sf_view body, const char *key, struct sf_arena *arena,

@@ -74,12 +74,9 @@ static void cover(struct verify *v, const sf_replay_record *record)
         v->version = sf_alloc_record_version(record);
     if (record->allocation_epoch > v->epoch)
         v->epoch = record->allocation_epoch;
-    for (size_t i = 0; i < record->n_realized_doc_ids; i++) {
-        uint64_t id = record->realized_doc_ids[i]->doc_id->u64;
-        struct sf_watermark above = {.next = id + 1, .exhausted = id == UINT64_MAX};
-        if (sf_watermark_compare(above, v->mark) > 0)
-            v->mark = above;
-    }
+    struct sf_watermark above = sf_alloc_items_end(record);
+    if (sf_watermark_compare(above, v->mark) > 0)
+        v->mark = above;
 }
 
 /* Creates the objects of the state's pending applies. */

@@ -81,6 +81,8 @@
 
 /* Allocator: the ceiling a collection's policy may ask for. */
 #define SF_LIMIT_ALLOC_PLAN_ITEMS 65536
+/* Items that a replay record keeps one by one; longer plans are kept as runs of ids. */
+#define SF_LIMIT_ALLOC_PLAIN_ITEMS 16
 /* Allocator: one receipt; a mixed plan of the most items carries 8,192 bytes of flags. */
 #define SF_LIMIT_RECEIPT_BYTES (16u << 10)
 /* Allocator, per loop (defaults): collections in memory, requests waiting for one collection and

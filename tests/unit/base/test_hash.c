@@ -54,7 +54,6 @@ static void test_keyhash_is_frozen(void **state)
     sf_keyhash_u64(&kh, 258);
     sf_keyhash_finish_hex(&kh, hex);
     assert_string_equal(hex, "48ef46b3c543a80e9e58d76a3fd1873c649ab0c77c95740dbb33b185ae0bbf3b");
-    assert_null(kh.ctx);
     sf_keyhash_init(&kh, "sf/test/1");
     sf_keyhash_finish(&kh, digest);
     sf_hex_encode(digest, sizeof(digest), hex);
