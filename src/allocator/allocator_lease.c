@@ -318,6 +318,7 @@ static void foreign_met(struct sf_alloc_lane *lane, const struct sf_alloc_loaded
         lane->in_hand.lease = loaded->state.lease;
         lane->in_hand.lease.next = loaded->state.lease.start;
         lane->in_hand.lease.live = true;
+        lane->confirmed_ms = lane->group.sent_ms;
     }
 }
 

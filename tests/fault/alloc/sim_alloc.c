@@ -11,6 +11,12 @@
  * "alloc_race": three nodes that pause for long, die, are stopped in good order and come back, and
  * six clients that ask for the same key at the same time, each at a node of its own first. The
  * second collection may be dropped on the way: what was answered for it is answered still.
+ *
+ * "alloc_lease", "alloc_lease_throttled" and "alloc_lease_race": the same with owners that lease
+ * ranges of ids at the first request and prove their ownership again after 200 ms; most requests
+ * are without explicit ids.
+ *
+ * "alloc_lease_late": one such owner that keeps its leases, and many writes that land late.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +51,9 @@ static bool take_answer(struct world *w, unsigned index, bool answered_before,
         model_dropped(w->model, index, w->drop_at_ms, answered_before);
         return true;
     }
+    if (answered_before && answer->err != SF_OK && is_final(answer->err))
+        sim_violation(w->sim, "%s was answered, and refused (%s) when asked again", q->key,
+                      sf_err_info(answer->err)->name);
     if (is_final(answer->err)) {
         model_answered(w->model, index, answer->err, sf_buf_view(&answer->packed));
         return true;
@@ -170,15 +179,20 @@ static void run_to_the_end(struct world *w)
     sim_run_until(w->sim, world_all_done, w, 120000, "every key is answered");
     sim_run_for(w->sim, 4000); /* what is still on its way lands */
     model_check_end(w->model);
+    sim_trace(w->sim, "%u results out of leases", model_leased(w->model));
     world_close(w);
 }
 
-static void run_clients(struct sim *sim, bool throttle)
+/* Small ranges, all the time: owners lease unless an explicit id came just now. */
+static const struct sf_alloc_lease_policy leases = {
+    .on = true, .hot_per_s = 1, .min_ids = 3, .max_ids = 12, .quiet_ms = 30, .confirm_ms = 200};
+
+static void run_clients(struct sim *sim, bool throttle, const struct sf_alloc_lease_policy *policy)
 {
     struct world w;
     struct client clients[MAX_CLIENTS];
 
-    world_open(&w, sim);
+    world_open(&w, sim, policy);
     w.throttle = throttle;
     world_start_nodes(&w, 2);
     sim_set_invariant(sim, check_step, &w);
@@ -188,11 +202,16 @@ static void run_clients(struct sim *sim, bool throttle)
 
 static void run_alloc(struct sim *sim)
 {
-    run_clients(sim, false);
+    run_clients(sim, false, NULL);
+}
+
+static void run_lease(struct sim *sim)
+{
+    run_clients(sim, false, &leases);
 }
 
 /* Applies start and cannot be finished for a while: what one could not finish, it must carry on. */
-static void run_throttled(struct sim *sim)
+static void run_throttled_by(struct sim *sim, const struct sf_alloc_lease_policy *policy)
 {
     struct sim_options options = sim_default_options();
 
@@ -200,7 +219,38 @@ static void run_throttled(struct sim *sim)
     options.chaos.interval_ms = 700;
     options.chaos.max_kills = 8;
     sim_configure(sim, &options);
-    run_clients(sim, true);
+    run_clients(sim, true, policy);
+}
+
+static void run_throttled(struct sim *sim)
+{
+    run_throttled_by(sim, NULL);
+}
+
+static void run_lease_throttled(struct sim *sim)
+{
+    run_throttled_by(sim, &leases);
+}
+
+static void run_lease_late(struct sim *sim)
+{
+    struct sim_options options = sim_default_options();
+    struct client clients[MAX_CLIENTS];
+    struct world w;
+
+    options.rates.late = 650;
+    options.rates.lost_request = 50;
+    options.timeout_ms = 20;
+    options.late_ms = 4000;
+    options.max_crashes = 2;
+    options.chaos.max_kills = 1;
+    sim_configure(sim, &options);
+    world_open(&w, sim, &leases);
+    w.max_lanes = MODEL_COLLECTIONS;
+    world_start_nodes(&w, 1);
+    sim_set_invariant(sim, check_step, &w);
+    spawn_clients(&w, clients, 3, run_client);
+    run_to_the_end(&w);
 }
 
 /* Stops nodes in good order now and then. */
@@ -215,7 +265,7 @@ static void run_operator(struct sim_process *process, void *arg)
     }
 }
 
-static void run_race(struct sim *sim)
+static void run_racers(struct sim *sim, const struct sf_alloc_lease_policy *policy)
 {
     struct sim_options options = sim_default_options();
     struct client clients[MAX_CLIENTS];
@@ -225,7 +275,7 @@ static void run_race(struct sim *sim)
     options.chaos = (struct sim_chaos){
         .interval_ms = 150, .max_kills = 5, .max_pauses = 40, .max_pause_ms = 2500};
     sim_configure(sim, &options);
-    world_open(&w, sim);
+    world_open(&w, sim, policy);
     if (sf_rng_below(sim_rng(sim), 2) == 0)
         w.drop_at_ms = 500 + (int64_t)sf_rng_below(sim_rng(sim), 6000);
     world_start_nodes(&w, 3);
@@ -233,6 +283,16 @@ static void run_race(struct sim *sim)
     spawn_clients(&w, clients, MAX_CLIENTS, run_racer);
     sim_spawn(sim_process_new(sim, "operator"), run_operator, &w);
     run_to_the_end(&w);
+}
+
+static void run_race(struct sim *sim)
+{
+    run_racers(sim, NULL);
+}
+
+static void run_lease_race(struct sim *sim)
+{
+    run_racers(sim, &leases);
 }
 
 int main(int argc, char **argv)
@@ -248,10 +308,28 @@ int main(int argc, char **argv)
                                          "ALLOC-9-09",
                                          "ALLOC-13.1-02",
                                          NULL};
+    static const char *const lease_proves[] = {"ALLOC-5.3-01",
+                                               "ALLOC-5.3-13",
+                                               "ALLOC-5.3-14",
+                                               "ALLOC-7.2-08",
+                                               "ALLOC-7.2-09",
+                                               "ALLOC-7.2-10",
+                                               "ALLOC-7.4-08",
+                                               "ALLOC-13.2-01",
+                                               "ALLOC-13.2-02",
+                                               "ALLOC-13.2-03",
+                                               NULL};
     static const struct sim_scenario scenarios[] = {
         {.name = "alloc", .area = "alloc", .run = run_alloc, .proves = proves},
         {.name = "alloc_throttled", .area = "alloc", .run = run_throttled},
         {.name = "alloc_race", .area = "alloc", .run = run_race, .proves = proves},
+        {.name = "alloc_lease", .area = "alloc", .run = run_lease, .proves = lease_proves},
+        {.name = "alloc_lease_throttled", .area = "alloc", .run = run_lease_throttled},
+        {.name = "alloc_lease_late", .area = "alloc", .run = run_lease_late},
+        {.name = "alloc_lease_race",
+         .area = "alloc",
+         .run = run_lease_race,
+         .proves = lease_proves},
         {.name = "alloc_owners", .area = "alloc", .run = run_alloc_owners}};
 
     sf_log_set_fd(-1);

@@ -27,14 +27,19 @@ struct outcome {
 /* Watermarks reach 2^64. */
 __extension__ typedef unsigned __int128 wide_t;
 
-#define MAX_VERSIONS 1024
-#define END          ((wide_t)1 << 64) /* the bound of a collection without ids */
+#define MAX_VERSIONS   1024
+#define CLOCK_SLACK_MS 300 /* clocks of processes differ by 100, and a step takes its time */
+#define END            ((wide_t)1 << 64) /* the bound of a collection without ids */
 
 /* One write of a state object. */
 struct seen_write {
     wide_t before;  /* watermark that it met */
     wide_t after;   /* watermark that it set */
     uint64_t epoch; /* of its owner */
+    bool leased;    /* it records a lease, of `lease_epoch`, which begins at `start` */
+    wide_t start;
+    uint64_t lease_epoch;
+    int64_t seen_ms; /* when it was applied */
 };
 
 /* A state object as seen last. */
@@ -54,6 +59,8 @@ struct model {
     struct seen_state states[MODEL_COLLECTIONS];
     struct sf_map *ids; /* (collection, doc id) -> request + 1 */
     uint64_t seen_puts;
+    int64_t proved_ms; /* how long an owner that leases may go unproved */
+    unsigned leased;   /* results out of a lease */
 };
 
 /* The second collection had an owner before, who left few ids. */
@@ -81,13 +88,14 @@ static void plant_near_the_end(struct model *m, uint64_t next)
     sf_buf_fini(&body);
 }
 
-struct model *model_new(struct sim *sim)
+struct model *model_new(struct sim *sim, unsigned issue_percent, int64_t proved_ms)
 {
     struct model *m = sf_calloc(1, sizeof(*m));
     struct sf_rng *rng = sim_rng(sim);
     uint64_t base[1 + MODEL_COLLECTIONS] = {0}; /* where the ids of a collection begin */
 
     m->sim = sim;
+    m->proved_ms = proved_ms;
     m->ids = sf_map_new();
     if (sf_rng_below(rng, 2) == 0) {
         base[2] = UINT64_MAX - 10 - sf_rng_below(rng, 30);
@@ -100,7 +108,8 @@ struct model *model_new(struct sim *sim)
         (void)snprintf(q->key, sizeof(q->key), "r%u", i);
         q->collection_id = 1 + sf_rng_below(rng, MODEL_COLLECTIONS);
         q->count = 1 + sf_rng_below(rng, MODEL_ITEMS);
-        uint64_t shape = sf_rng_below(rng, 3);
+        /* issue alone, explicit alone, mixed */
+        uint64_t shape = sf_rng_below(rng, 100) < issue_percent ? 0 : 1 + sf_rng_below(rng, 2);
         uint64_t at = 2u * i + sf_rng_below(rng, 6);
         if (sf_rng_below(rng, 12) == 0)
             at += 10 * MODEL_MAX_JUMP; /* out of reach */
@@ -193,6 +202,11 @@ void model_dropped(struct model *m, unsigned index, int64_t drop_at_ms, bool ans
                       m->requests[index].key);
 }
 
+unsigned model_leased(const struct model *m)
+{
+    return m->leased;
+}
+
 bool model_succeeded(const struct model *m, unsigned index)
 {
     return m->outcomes[index].packed.len != 0;
@@ -229,15 +243,44 @@ static ProtobufCMessage *read_object(struct model *m, struct sf_view key,
     return message;
 }
 
+static wide_t bound_of(struct model *m, const char *text)
+{
+    struct sf_watermark mark;
+
+    SIM_CHECK(m->sim, sf_watermark_parse(sf_view_str(text), &mark));
+    return mark.exhausted ? END : mark.next;
+}
+
+/* The lease that a state write records. */
+static void take_lease(struct model *m, unsigned c, const Searchfabric__V1__AllocatorStateObject *o,
+                       struct seen_write *write)
+{
+    const Searchfabric__V1__AllocatorLease *lease = o->lease;
+
+    if (lease == NULL)
+        return;
+    write->leased = true;
+    write->start = bound_of(m, lease->range_start);
+    write->lease_epoch = lease->lease_epoch;
+    if (strcmp(lease->owner_id, o->owner_id) != 0 || lease->allocation_epoch != o->allocation_epoch)
+        sim_violation(m->sim, "collection %u has a lease of another owner", c + 1);
+    if (bound_of(m, lease->range_end) != write->after || write->start >= write->after)
+        sim_violation(m->sim, "a lease of collection %u does not end at the watermark", c + 1);
+    /* it reserved anew, or carries on what its predecessor recorded */
+    const struct seen_write *before = &m->states[c].writes[o->allocator_state_version - 1];
+    bool carried = before->leased && before->lease_epoch == lease->lease_epoch &&
+                   before->epoch == o->allocation_epoch && write->after == write->before;
+    if (lease->lease_epoch != o->allocator_state_version && !carried)
+        sim_violation(m->sim, "a lease of collection %u is of no write", c + 1);
+}
+
 /* A state object that was not seen before. */
 static void take_write(struct model *m, unsigned c, const Searchfabric__V1__AllocatorStateObject *o,
                        const struct sf_etag *etag)
 {
     struct seen_state *seen = &m->states[c];
-    struct sf_watermark mark;
+    wide_t next = bound_of(m, o->next_doc_id);
 
-    SIM_CHECK(m->sim, sf_watermark_parse(sf_view_str(o->next_doc_id), &mark));
-    wide_t next = mark.exhausted ? END : mark.next;
     if (next < seen->next)
         sim_violation(m->sim, "the watermark of collection %u went back", c + 1);
     if (o->allocator_state_version != seen->version + 1)
@@ -250,8 +293,12 @@ static void take_write(struct model *m, unsigned c, const Searchfabric__V1__Allo
         sim_violation(m->sim, "epoch %" PRIu64 " of collection %u has two owners, or an owner two",
                       o->allocation_epoch, c + 1);
     SIM_CHECK(m->sim, o->allocator_state_version < MAX_VERSIONS);
-    seen->writes[o->allocator_state_version] =
-        (struct seen_write){.before = seen->next, .after = next, .epoch = o->allocation_epoch};
+    struct seen_write *write = &seen->writes[o->allocator_state_version];
+    *write = (struct seen_write){.before = seen->next,
+                                 .after = next,
+                                 .epoch = o->allocation_epoch,
+                                 .seen_ms = sim_now_ms(m->sim)};
+    take_lease(m, c, o, write);
     seen->next = next;
     seen->epoch = o->allocation_epoch;
     seen->version = o->allocator_state_version;
@@ -283,13 +330,57 @@ covering_write(struct model *m, const struct model_request *q,
                const Searchfabric__V1__AllocatorReplaySuccessObject *object)
 {
     const struct seen_state *seen = &m->states[q->collection_id - 1];
-    uint64_t version = object->allocator_state_version;
+    uint64_t version = object->allocator_state_version + object->lease_epoch;
 
+    if ((object->lease_epoch == 0) == (object->allocator_state_version == 0))
+        sim_violation(m->sim, "%s names both a write and a lease, or none", q->key);
     if (version == 0 || version > seen->version)
         sim_violation(m->sim, "%s stands before its state write", q->key);
     if (seen->writes[version].epoch != object->allocation_epoch)
         sim_violation(m->sim, "%s is of another owner than its state write", q->key);
     return &seen->writes[version];
+}
+
+/* The ids that a result may have by the write it names. */
+static void bounds_of(const struct model *m, const struct model_request *q,
+                      const Searchfabric__V1__AllocatorReplaySuccessObject *object,
+                      const struct seen_write *write, wide_t *out_low, wide_t *out_high)
+{
+    uint64_t version = object->allocator_state_version + object->lease_epoch;
+    const struct seen_write *before = &m->states[q->collection_id - 1].writes[version - 1];
+    bool grants = write->leased && write->lease_epoch == version;
+
+    *out_low = write->before;
+    *out_high = write->after;
+    if (object->lease_epoch != 0) {
+        *out_low = write->start;
+        if (!grants)
+            *out_high = 0; /* none */
+        return;
+    }
+    /* a group starts in the lease it met, and ends where the one it reserves begins */
+    if (before->leased && before->epoch == write->epoch)
+        *out_low = before->start;
+    if (grants)
+        *out_high = write->start;
+}
+
+/* A deposed owner may go on for a while, and no longer. */
+static void check_owner(struct model *m, const struct model_request *q,
+                        const Searchfabric__V1__AllocatorReplaySuccessObject *object)
+{
+    const struct seen_state *seen = &m->states[q->collection_id - 1];
+    int64_t planned_ms = object->created_at_unix_ms - SIM_EPOCH_UNIX_MS;
+
+    m->leased++;
+    for (uint64_t v = object->lease_epoch + 1; v <= seen->version; v++) {
+        if (seen->writes[v].epoch == object->allocation_epoch)
+            continue;
+        if (planned_ms > seen->writes[v].seen_ms + m->proved_ms + CLOCK_SLACK_MS)
+            sim_violation(m->sim, "%s was planned at %lld in a lease that ended at %lld", q->key,
+                          (long long)planned_ms, (long long)seen->writes[v].seen_ms);
+        return;
+    }
 }
 
 /* A replay-success object that was not there before. */
@@ -307,7 +398,11 @@ static void take_object(struct model *m, struct sf_view key, struct outcome *o, 
         sim_violation(m->sim, "%s realized %zu of %zu items", q->key, object->n_realized_doc_ids,
                       q->count);
     const struct seen_write *write = covering_write(m, q, object);
-    wide_t next = write->before;
+    wide_t next;
+    wide_t high;
+    bounds_of(m, q, object, write, &next, &high);
+    if (object->lease_epoch != 0)
+        check_owner(m, q, object);
     for (size_t i = 0; i < q->count; i++) {
         uint64_t id = object->realized_doc_ids[i]->doc_id->u64;
         uint64_t slot[2] = {q->collection_id, id};
@@ -319,7 +414,7 @@ static void take_object(struct model *m, struct sf_view key, struct outcome *o, 
         if (object->realized_doc_ids[i]->allocator_issued != issue)
             sim_violation(m->sim, "%s tells an issued id from a named one wrongly", q->key);
         next = (wide_t)id + 1;
-        if (next > write->after)
+        if (next > high)
             sim_violation(m->sim, "%s realized %" PRIu64 " above its own write", q->key, id);
         if (sf_map_put(m->ids, sf_view_bytes(slot, sizeof(slot)), o) != NULL)
             sim_violation(m->sim, "doc id %" PRIu64 " of collection %" PRIu64 " realized twice", id,

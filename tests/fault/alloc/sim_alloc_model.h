@@ -3,8 +3,12 @@
  *
  *   watermarks and epochs of state objects only grow, versions by one; an epoch has one owner
  *   no doc id stands in two replay-success objects of a collection
- *   a replay-success object names the state write that covers it: its ids follow the arithmetic of
- *   its plan and lie between the watermark before that write and the one after it
+ *   a replay-success object names the state write that covers it, its own or its lease's: its ids
+ *   follow the arithmetic of its plan and lie between the watermark before that write and the one
+ *   after it, or in the range that the write reserved
+ *   a lease is of the owner that recorded it, ends at the watermark and begins at or below the one
+ *   that its write met; nobody plans in it for longer than its owner may go unproved after the next
+ *   owner's first write
  *   a replay-success object never changes
  *   an answer is what stands under its key; every later answer is the same, byte for byte
  *   a plan that was refused is refused by the watermark that stands, too: a refusal moves nothing
@@ -34,9 +38,10 @@ struct model_request {
 
 struct model;
 
-/* Requests are drawn from the world's seed. In half of the runs the second collection starts near
- * the end of its ids: its state is planted in the backend. */
-struct model *model_new(struct sim *sim);
+/* Requests are drawn from the world's seed, `issue_percent` of them without explicit ids. In half
+ * of the runs the second collection starts near the end of its ids: its state is planted in the
+ * backend. `proved_ms`: how long an owner that leases may go unproved. */
+struct model *model_new(struct sim *sim, unsigned issue_percent, int64_t proved_ms);
 void model_free(struct model *model);
 
 const struct model_request *model_request(const struct model *model, unsigned index);
@@ -51,6 +56,9 @@ void model_dropped(struct model *model, unsigned index, int64_t drop_at_ms, bool
 
 /* True once a success was answered. */
 bool model_succeeded(const struct model *model, unsigned index);
+
+/* Results that came out of a lease. */
+unsigned model_leased(const struct model *model);
 
 /* Looks at the objects; after each step (cheap when nothing was applied). */
 void model_check_step(struct model *model);

@@ -170,7 +170,7 @@ void run_alloc_owners(struct sim *sim)
     options.slow_cpu_per_mille = 0;
     options.chaos = (struct sim_chaos){0};
     sim_configure(sim, &options);
-    world_open(&w, sim);
+    world_open(&w, sim, NULL);
     w.settled = true;
     world_start_nodes(&w, 2);
     w.clients = 1;

@@ -114,7 +114,8 @@ static void *alloc_start(struct sim_process *process, void *ctx)
         .random_seed = sim_process_random(process) + 1,
         .metrics = service->metrics,
         /* small, so that lanes and answers come and go */
-        .limits = {.max_lanes_per_loop = 1, .cache_bytes_per_loop = 2048}};
+        .limits = {.max_lanes_per_loop = service->world->max_lanes, .cache_bytes_per_loop = 2048},
+        .leases = service->world->leases};
     service->allocator = sf_allocator_new(&deps);
     const struct sf_service *services[] = {sf_allocator_service(service->allocator)};
     service->channel = sf_inproc_channel_new(services, 1, "loopback", sim_process_clock(process));
@@ -258,11 +259,13 @@ bool world_all_done(struct sim *sim, void *ctx)
     return w->clients_done == w->clients;
 }
 
-void world_open(struct world *w, struct sim *sim)
+void world_open(struct world *w, struct sim *sim, const struct sf_alloc_lease_policy *leases)
 {
-    *w = (struct world){.sim = sim};
+    *w = (struct world){.sim = sim, .max_lanes = 1};
+    if (leases != NULL)
+        w->leases = *leases;
     w->keyring = sf_keyring_new_for_test(sim_seed(sim));
-    w->model = model_new(sim);
+    w->model = model_new(sim, leases == NULL ? 33 : 80, w->leases.confirm_ms);
 }
 
 void world_start_nodes(struct world *w, unsigned count)

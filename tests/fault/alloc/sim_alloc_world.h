@@ -20,15 +20,18 @@ struct world {
     unsigned node_count;
     struct model *model;
     int64_t drop_at_ms; /* from then on the second collection is dropped; 0 = never */
-    bool throttle;      /* replay objects are refused at times */
-    bool settled;       /* the catalog refuses no more */
-    unsigned clients;   /* tasks that ask */
+    struct sf_alloc_lease_policy leases; /* of every process */
+    size_t max_lanes;                    /* collections in memory of a loop */
+    bool throttle;                       /* replay objects are refused at times */
+    bool settled;                        /* the catalog refuses no more */
+    unsigned clients;                    /* tasks that ask */
     unsigned clients_done;
     unsigned arrived; /* requests that a client is done with, in a scenario in lockstep */
 };
 
-/* Opens the world; nodes come with world_start_nodes. */
-void world_open(struct world *w, struct sim *sim);
+/* Opens the world; nodes come with world_start_nodes. `leases` NULL: nobody leases; else most
+ * requests are without explicit ids. */
+void world_open(struct world *w, struct sim *sim, const struct sf_alloc_lease_policy *leases);
 void world_start_nodes(struct world *w, unsigned count);
 void world_close(struct world *w);
 
