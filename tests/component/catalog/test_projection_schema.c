@@ -633,6 +633,27 @@ static void test_business_keys(void **state)
 
 #define ON_DATABASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
+/* A projection of an earlier release gets the steps that it lacks and keeps its rows. */
+static void test_adoptions_step_of_an_older_projection(void **state)
+{
+    struct fixture *f = *state;
+    struct sf_diag diag;
+
+    sf_diag_init(&diag);
+    assert_true(raw(f, "INSERT INTO namespace_name_epochs (namespace_name, last_allocated_epoch)"
+                       " VALUES ('kept', 7)"));
+    sf_sql_close(f->sql);
+    assert_true(raw(f, "DROP TABLE catalog_adoptions"));
+    assert_true(raw(f, "DELETE FROM schema_migrations WHERE version = 6"));
+    assert_int_equal(sf_catalog_projection_open_at(&f->place.where, &diag, &f->sql), SF_OK);
+    assert_true(raw(f, "SELECT COUNT(*) FROM catalog_adoptions"));
+    assert_string_equal(f->out, "0");
+    assert_true(raw(f, "SELECT namespace_name FROM namespace_name_epochs"));
+    assert_string_equal(f->out, "kept");
+    assert_true(raw(f, "SELECT COUNT(*) FROM schema_migrations"));
+    assert_string_equal(f->out, "6");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -643,6 +664,7 @@ int main(void)
         ON_DATABASE(test_numbers_and_nulls),
         ON_DATABASE(test_names_compare_byte_for_byte),
         ON_DATABASE(test_business_keys),
+        ON_DATABASE(test_adoptions_step_of_an_older_projection),
     };
     return SF_RUN_TESTS("projection_schema", tests);
 }
