@@ -207,6 +207,8 @@ struct sim_scenario {
     void (*run)(struct sim *sim); /* builds, runs and checks one world */
     const char *const *proves;    /* requirement ids, NULL-terminated, recorded when every seed
                                      passed; NULL = none */
+    uint64_t most_seeds;          /* a scripted schedule: of all scenarios together it runs under no
+                                     higher seed; 0 = any, and any when it is asked for by name */
 };
 
 /* main of a simulator binary; see `--help`. */

@@ -218,6 +218,12 @@ static bool wanted(const struct command *c, const struct sim_scenario *s)
     return s->area != NULL && strcmp(s->area, sf_mutant_info(running_mutant)->area) == 0;
 }
 
+/* Has the schedule shown what it has to show? */
+static bool beyond(const struct command *c, const struct sim_scenario *s, uint64_t seed)
+{
+    return c->scenario == NULL && s->most_seeds != 0 && seed > s->most_seeds;
+}
+
 /* Keeps a share on one processor: the baton then passes without waking another one. */
 static void stay_on_one_cpu(unsigned share)
 {
@@ -251,7 +257,7 @@ static int run_share(const struct command *c, const struct sim_scenario *scenari
         sf_log_set_fd(-1);
     for (uint64_t seed = c->first_seed + share; seed <= c->last_seed; seed += c->jobs) {
         for (size_t i = 0; i < count; i++) {
-            if (!wanted(c, &scenarios[i]))
+            if (!wanted(c, &scenarios[i]) || beyond(c, &scenarios[i], seed))
                 continue;
             any = true;
             run_seed(c, &scenarios[i], seed, &t);
