@@ -177,7 +177,7 @@ static enum sf_err add_ref(struct cut *cut, const struct sf_catalog_put *put, co
 /* Puts an object of the checkpoint; SF_ERR_EXISTS when another cutter's stands. */
 static enum sf_err put_new(struct cut *cut, struct sf_catalog_put *put)
 {
-    put->cond = SF_PUT_ABSENT;
+    put->cond = SF_MUTANT(ccs_checkpoint_overwrites) ? SF_PUT_ANY : SF_PUT_ABSENT;
     enum sf_err err = sf_catalog_put_run(cut->catalog, cut->sched, put, SF_CATALOG_PUT_TRIES);
     if (err == SF_OK && put->state == SF_CATALOG_PUT_UNSENT)
         err = SF_ERR_UNAVAILABLE;

@@ -191,7 +191,7 @@ static enum sf_err swap_block(struct sf_catalog *catalog, const SF_PB(SchemaGene
             break;
         *out_object = object;
         uint64_t epoch = object->convergence == NULL ? 0 : object->convergence->owner_epoch;
-        if (epoch > catalog->owner_epoch) {
+        if (epoch > catalog->owner_epoch && !SF_MUTANT(ccs_no_convergence_elder)) {
             err = sf_catalog_depose(catalog, "convergence block", epoch);
             break;
         }
@@ -216,6 +216,8 @@ static enum sf_err swap_block(struct sf_catalog *catalog, const SF_PB(SchemaGene
             block->last_signal = change->signal;
             block->updated_at_unix_ms = sf_clock_unix_ms(catalog->deps.clock);
         }
+        if (SF_MUTANT(ccs_convergence_overwrites))
+            put.cond = SF_PUT_ANY;
         sf_attempts_next(catalog->deps.attempts, attempt_id);
         object->attempt_id = attempt_id;
         object->owner_epoch = catalog->owner_epoch;

@@ -83,7 +83,7 @@ static void encode_segment(struct group *group, uint64_t slot, struct sf_catalog
     }
     sf_buf_clear(&put->key);
     sf_catalog_key_segment(&put->key, slot);
-    put->cond = SF_PUT_ABSENT;
+    put->cond = SF_MUTANT(ccs_segment_overwrites) ? SF_PUT_ANY : SF_PUT_ABSENT;
     sf_catalog_put_encode(put, &segment.base, true, NULL);
 }
 
@@ -114,7 +114,7 @@ static void encode_outcomes(struct group *group, uint64_t slot)
 static void add_derived(struct group *group, size_t *io_count, size_t index, uint32_t stage)
 {
     struct member *member = &group->members[index];
-    for (size_t k = 0; k < member->pointer_count; k++)
+    for (size_t k = 0; k < member->pointer_count && !SF_MUTANT(ccs_no_pointers); k++)
         add_put(group, io_count, &member->pointers[k], stage, (uint32_t)index);
     if (member->command->plan.follows)
         add_put(group, io_count, &member->command->plan.follow, stage, (uint32_t)index);
@@ -131,7 +131,8 @@ static size_t lay_out(struct group *group, struct sf_catalog_put *segment, bool 
     }
     add_put(group, &count, segment, 0, SF_COMMAND_ALL);
     for (size_t i = 0; whole && i < group->count; i++)
-        add_put(group, &count, &group->members[i].outcome, 1, (uint32_t)i);
+        add_put(group, &count, &group->members[i].outcome, SF_MUTANT(ccs_outcome_early) ? 0 : 1,
+                (uint32_t)i);
     for (size_t i = 0; whole && i < group->count; i++)
         add_derived(group, &count, i, 2);
     return count;
@@ -190,7 +191,7 @@ static enum sf_err take_results(struct group *group, size_t count)
 static enum sf_err append(struct group *group)
 {
     struct sf_catalog *catalog = group->catalog;
-    bool whole = catalog->deps.store->exclusive;
+    bool whole = catalog->deps.store->exclusive || SF_MUTANT(ccs_outcome_early);
     enum sf_err err = SF_OK;
     struct sf_catalog_put segment = {0};
     while (err == SF_OK && group->slot == 0) {
@@ -309,7 +310,7 @@ static enum sf_err meet_foreign(struct group *group, struct member *member, size
         return SF_ERR_PRECONDITION;
     if (owner_epoch == group->catalog->owner_epoch && attempt >= plan->attempt)
         return SF_ERR_PRECONDITION;
-    put->cond = SF_PUT_MATCH;
+    put->cond = SF_MUTANT(ccs_orphan_overwrites) ? SF_PUT_ANY : SF_PUT_MATCH;
     put->match = put->found_etag;
     return SF_OK;
 }
@@ -384,7 +385,7 @@ static bool prepare(struct group *group, struct member *member)
     enum sf_err err = SF_OK;
     if (member->command->plan.marker_slot >= group->slot)
         err = SF_ERR_PRECONDITION;
-    if (err == SF_OK)
+    if (err == SF_OK && !SF_MUTANT(ccs_controls_late))
         err = finish_controls(group, member);
     if (err == SF_OK)
         return true;
@@ -445,7 +446,8 @@ static void finish(struct group *group, struct member *member)
         member->committed = true;
     else
         give_up(group, member, err == SF_ERR_PRECONDITION ? SF_CATALOG_RETRY : SF_CATALOG_GIVEN_UP);
-    for (size_t k = 0; member->committed && k < member->pointer_count; k++) {
+    for (size_t k = 0;
+         member->committed && k < member->pointer_count && !SF_MUTANT(ccs_no_pointers); k++) {
         struct sf_catalog_put *pointer = &member->pointers[k];
         err = SF_OK;
         if (pointer->state == SF_CATALOG_PUT_PENDING || pointer->state == SF_CATALOG_PUT_UNSENT)
@@ -599,7 +601,7 @@ static enum sf_err commit(struct group *group)
 {
     struct sf_catalog *catalog = group->catalog;
     enum sf_err err = sf_catalog_ending(catalog) ? SF_ERR_STOPPED : append(group);
-    if (err == SF_OK && !catalog->deps.store->exclusive)
+    if (err == SF_OK && !catalog->deps.store->exclusive && !SF_MUTANT(ccs_no_boundary_look))
         err = sf_catalog_boundary_look(catalog, group->sched);
     if (err != SF_OK) {
         for (size_t i = 0; i < group->count; i++) {

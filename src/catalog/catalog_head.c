@@ -78,6 +78,8 @@ static enum sf_err read_head(struct sf_catalog *catalog, struct sf_sched *sched,
                                       &searchfabric__v1__manifest_head_object__descriptor, false,
                                       arena, diag, &message, NULL, &put->match);
     put->cond = err == SF_ERR_NOT_FOUND ? SF_PUT_ABSENT : SF_PUT_MATCH;
+    if (SF_MUTANT(ccs_head_overwrites))
+        put->cond = SF_PUT_ANY;
     if (err == SF_OK) {
         const SF_PB(ManifestHeadObject) *now = (const SF_PB(ManifestHeadObject) *)message;
         owner_epoch = now->owner_epoch;
@@ -87,7 +89,7 @@ static enum sf_err read_head(struct sf_catalog *catalog, struct sf_sched *sched,
         err = SF_OK;
     }
     sf_arena_destroy(arena);
-    if (err == SF_OK && owner_epoch > catalog->owner_epoch) {
+    if (err == SF_OK && owner_epoch > catalog->owner_epoch && !SF_MUTANT(ccs_no_head_elder)) {
         sf_catalog_depose(catalog, "manifest head", owner_epoch);
         err = sf_diag_set(diag, SF_ERR_DEPOSED, "a newer owner moved the manifest head");
     }
@@ -282,7 +284,7 @@ enum sf_err sf_catalog_head_row(struct sf_catalog *catalog, const SF_PB(Collecti
 {
     struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, SF_SQL_WRITE);
     enum sf_err err = sf_sql_begin(conn, diag);
-    if (err == SF_OK)
+    if (err == SF_OK && !SF_MUTANT(ccs_no_head_fence))
         err = sf_catalog_sql_look(catalog, conn, diag);
     if (err == SF_OK)
         err = update_row(conn, ref, status, epoch, pointer, diag);

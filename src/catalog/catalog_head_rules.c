@@ -52,9 +52,9 @@ enum sf_catalog_head_verdict sf_catalog_head_cas(const SF_PB(SubmitHeadAdvanceIn
     if (request->new_head_version == row->manifest_head_version &&
         expected == version_of(row->expected_previous_head) && same_checksum)
         return SF_CATALOG_HEAD_MATCHES;
-    if (expected != row->manifest_head_version)
+    if (expected != row->manifest_head_version && !SF_MUTANT(ccs_any_head))
         return SF_CATALOG_HEAD_MOVED;
-    if (request->new_head_version > committed)
+    if (request->new_head_version > committed && !SF_MUTANT(ccs_head_ahead))
         return SF_CATALOG_HEAD_ABOVE_POINTER;
     if (names_pointer && !same_checksum)
         return SF_CATALOG_HEAD_OTHER_CHECKSUM;

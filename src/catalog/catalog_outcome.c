@@ -24,7 +24,7 @@ void sf_catalog_outcome_encode(struct sf_catalog_command *command, uint64_t slot
     outcome->lane_shard = plan->lane_shard;
     sf_buf_clear(&put->key);
     sf_catalog_key_outcome(&put->key, command->command_identity);
-    put->cond = plan->outcome_cond;
+    put->cond = SF_MUTANT(ccs_outcome_overwrites) ? SF_PUT_ANY : plan->outcome_cond;
     put->match = plan->outcome_match;
     sf_catalog_put_encode(put, &outcome->base, false, NULL);
 }
@@ -68,6 +68,8 @@ static enum sf_err put_marker(struct sf_catalog *catalog, struct sf_sched *sched
     struct sf_catalog_put put = {.cond = seen == NULL ? SF_PUT_ABSENT : SF_PUT_MATCH};
     if (seen != NULL)
         put.match = *seen;
+    if (SF_MUTANT(ccs_marker_overwrites))
+        put.cond = SF_PUT_ANY;
     sf_catalog_key_outcome(&put.key, entry->command_identity);
     sf_catalog_put_encode(&put, &marker.base, false, NULL);
     enum sf_err err = sf_catalog_put_run(catalog, sched, &put, 0);

@@ -127,7 +127,7 @@ enum sf_err sf_catalog_plan_object(struct sf_catalog_command *command, struct sf
     struct sf_catalog_put *put = &plan->controls[plan->control_count++];
     put->key = *key;
     *key = (struct sf_buf){0};
-    put->cond = SF_PUT_ABSENT;
+    put->cond = SF_MUTANT(ccs_control_overwrites) ? SF_PUT_ANY : SF_PUT_ABSENT;
     char digest[SF_SHA256_HEX_BYTES];
     sf_catalog_put_encode(put, object, false, digest);
     searchfabric__v1__control_object_ref__init(&plan->ref);
@@ -266,7 +266,7 @@ static enum sf_err reserve_epoch(struct sf_catalog_command *command, uint64_t na
     *out_epoch = 1;
     put->cond = SF_PUT_ABSENT;
     if (seen.present) {
-        if (seen.owner_epoch > command->catalog->owner_epoch) {
+        if (seen.owner_epoch > command->catalog->owner_epoch && !SF_MUTANT(ccs_no_name_elder)) {
             sf_catalog_depose(command->catalog, "name epoch", seen.owner_epoch);
             return sf_diag_set(&command->diag, SF_ERR_DEPOSED, "a newer owner allocated the name");
         }

@@ -89,7 +89,8 @@ static enum sf_err transition_facts(struct sf_catalog_command *command)
     if (row == NULL)
         return sf_diag_set(&command->diag, SF_RESOURCE_NOT_FOUND, "no such namespace");
     const char *state = sf_catalog_lifecycle_text(row->lifecycle_state);
-    if (row->namespace_revision != submit->expected_namespace_revision)
+    if (row->namespace_revision != submit->expected_namespace_revision &&
+        !SF_MUTANT(ccs_any_revision))
         return sf_catalog_lifecycle_conflict(&command->diag, "resolved_namespace_lineage", state,
                                              "the namespace is at another revision");
     if (!allowed(row->lifecycle_state, submit->target_lifecycle_state))

@@ -107,7 +107,7 @@ enum sf_err sf_catalog_project_owner(struct sf_catalog *catalog, struct sf_sql_c
     enum sf_err err = sf_catalog_sql_shards(conn, diag, &count, &low, &high);
     if (err != SF_OK)
         return err;
-    if (count != 0 && high > catalog->owner_epoch)
+    if (count != 0 && high > catalog->owner_epoch && !SF_MUTANT(ccs_owner_row_back))
         return sf_diag_set(diag, SF_ERR_DEPOSED, "the projection knows a newer owner");
     if (create) {
         err = sf_sql_exec(conn, "DELETE FROM catalog_lane_shards;", diag); /* the claim */
@@ -125,7 +125,10 @@ enum sf_err sf_catalog_project_owner(struct sf_catalog *catalog, struct sf_sql_c
     }
     struct sf_sql_stmt *stmt;
     err = sf_sql_prepare(conn,
-                         "UPDATE catalog_lane_shards SET owner_epoch = ?1 WHERE owner_epoch < ?1",
+                         SF_MUTANT(ccs_owner_row_back)
+                             ? "UPDATE catalog_lane_shards SET owner_epoch = ?1"
+                             : "UPDATE catalog_lane_shards SET owner_epoch = ?1"
+                               " WHERE owner_epoch < ?1",
                          diag, &stmt);
     if (err != SF_OK)
         return err;
@@ -163,7 +166,8 @@ enum sf_err sf_catalog_project_claim(struct sf_catalog *catalog, struct sf_sql_c
         err = sf_catalog_sql_shards(conn, diag, &count, &low, &high);
     if (err != SF_OK)
         return err;
-    if (!foreign && (claim > catalog->owner_epoch || (count != 0 && high > catalog->owner_epoch)))
+    if (!foreign && !SF_MUTANT(ccs_claim_back) &&
+        (claim > catalog->owner_epoch || (count != 0 && high > catalog->owner_epoch)))
         return sf_diag_set(diag, SF_ERR_DEPOSED, "a newer owner has the projection");
     err = sf_sql_exec(
         conn,
@@ -192,7 +196,7 @@ enum sf_err sf_catalog_project_claimed(struct sf_catalog *catalog, struct sf_sql
 {
     uint64_t claim;
     enum sf_err err = sf_catalog_sql_claim(conn, diag, &claim);
-    if (err == SF_OK && claim != catalog->owner_epoch)
+    if (err == SF_OK && claim != catalog->owner_epoch && !SF_MUTANT(ccs_no_claim))
         err = sf_diag_set(diag, SF_ERR_DEPOSED, "another owner rebuilds the projection");
     return err;
 }

@@ -55,7 +55,7 @@ static enum sf_err run_rows(struct sf_catalog *catalog, enum sf_sql_mode mode,
 {
     struct sf_sql_conn *conn = sf_sql_acquire(catalog->deps.sql, catalog->deps.sched, mode);
     enum sf_err err = sf_sql_begin(conn, diag);
-    if (err == SF_OK && !SF_MUTANT(ccs_no_sql_fence))
+    if (err == SF_OK && !SF_MUTANT(ccs_no_projector_fence))
         err = sf_catalog_sql_look(catalog, conn, diag);
     if (err == SF_OK)
         err = fn(catalog, conn, arg, diag);
@@ -120,7 +120,7 @@ enum sf_err sf_catalog_projectors_note(struct sf_catalog *catalog, struct sf_sql
                         atomic_fetch_add(&catalog->projectors->stamps, 1) + 1};
     sf_sql_bind_u64(stmt, 1, namespace_id);
     sf_sql_bind_u64(stmt, 2, collection_id);
-    sf_sql_bind_u64(stmt, 3, sf_xxh64(salt, sizeof(salt), 0));
+    sf_sql_bind_u64(stmt, 3, SF_MUTANT(ccs_no_stamp) ? 1 : sf_xxh64(salt, sizeof(salt), 0));
     for (int due = 0; due < SF_CATALOG_DUE_COUNT; due++)
         sf_sql_bind_i64(stmt, 4 + due, due_of[note][due] ? 1 : 0);
     sf_sql_bind_i64(stmt, 4 + SF_CATALOG_DUE_COUNT, 0);

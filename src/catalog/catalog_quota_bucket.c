@@ -16,6 +16,7 @@
 
 #include "base/compiler.h"
 #include "base/limits.h"
+#include "base/mutant.h"
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
@@ -123,6 +124,8 @@ void sf_quota_bucket_debit(struct sf_quota_bucket *bucket, uint64_t units, int64
 
 void sf_quota_bucket_grant(struct sf_quota_bucket *bucket, uint64_t units)
 {
+    if (SF_MUTANT(ccs_quota_no_debit) && units > bucket->credit)
+        bucket->credit = units;
     SF_ASSERT(units <= bucket->now.units && units <= bucket->credit);
     bucket->now.units -= units;
     bucket->credit -= units;

@@ -111,6 +111,8 @@ enum sf_err sf_quota_swap(struct sf_quota_namespace *ns, struct sf_sched *sched,
     struct sf_catalog_put put = {.cond = SF_PUT_MATCH, .match = ns->etag};
     int64_t now_ms = sf_clock_unix_ms(ns->catalog->deps.clock);
     SF_ASSERT(ns->adopted);
+    if (SF_MUTANT(ccs_quota_overwrites))
+        put.cond = SF_PUT_ANY;
     sf_catalog_key_quota(&put.key, ns->namespace_id);
     debit(ns, want, now_ms);
     enum sf_err err = put_state(ns, sched, now_ms, &put);
@@ -196,8 +198,9 @@ static bool trusted(const struct sf_catalog *catalog,
         return SF_MUTANT(ccs_quota_keep_epoch);
     if (object->owner_epoch == catalog->owner_epoch)
         return true; /* nobody else granted since */
-    return projected->state != NULL &&
-           strcmp(projected->state->attempt_id, object->attempt_id) == 0;
+    return (projected->state != NULL &&
+            strcmp(projected->state->attempt_id, object->attempt_id) == 0) ||
+           SF_MUTANT(ccs_quota_trust_any);
 }
 
 static void decide_epoch(struct sf_quota_namespace *ns,
@@ -239,7 +242,8 @@ static enum sf_err adopt_once(struct sf_quota_namespace *ns, struct sf_sched *sc
         err = SF_OK;
     const SF_PB(NamespaceQuotaStateObject) *object =
         (const SF_PB(NamespaceQuotaStateObject) *)found;
-    if (err == SF_OK && object != NULL && object->owner_epoch > catalog->owner_epoch)
+    if (err == SF_OK && object != NULL && object->owner_epoch > catalog->owner_epoch &&
+        !SF_MUTANT(ccs_no_quota_elder))
         err = sf_catalog_depose(catalog, "quota state", object->owner_epoch);
     if (err == SF_OK) {
         int64_t now_ms = sf_clock_unix_ms(catalog->deps.clock);

@@ -161,7 +161,7 @@ static void encode_takeover(struct sf_recovery *r, uint64_t slot, struct sf_cata
     segment.takeover = &takeover;
     sf_buf_clear(&put->key);
     sf_catalog_key_segment(&put->key, slot);
-    put->cond = SF_PUT_ABSENT;
+    put->cond = SF_MUTANT(ccs_takeover_overwrites) ? SF_PUT_ANY : SF_PUT_ABSENT;
     sf_catalog_put_encode(put, &segment.base, true, NULL);
     free(shards);
 }

@@ -142,7 +142,7 @@ static enum sf_err settle(struct sf_recovery *r, struct listed *item)
         return SF_OK;
     enum sf_err err =
         sf_catalog_peek(catalog, r->sched, item->entry, item->slot, r->chunk, r->diag, &settled);
-    if (err == SF_OK && settled.absent && !item->present)
+    if (err == SF_OK && settled.absent && !item->present && !SF_MUTANT(ccs_no_lost_check))
         err = check_lost(r, item);
     if (err == SF_OK && !settled.committed && !item->present && !SF_MUTANT(ccs_no_settle))
         err = sf_catalog_abort(catalog, r->sched, item->entry, item->slot, "aborted_by_takeover",

@@ -119,6 +119,8 @@ enum sf_err sf_catalog_release_blocked(const struct sf_catalog_reservation *rese
         enum sf_err err = condition->holds(reservation, diag, &holds);
         if (err != SF_OK)
             return err;
+        if (SF_MUTANT(ccs_release_early) && strcmp(condition->name, "horizon_not_reached") == 0)
+            holds = true;
         if (!holds) {
             *out_name = condition->name;
             return SF_OK;

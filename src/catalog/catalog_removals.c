@@ -29,7 +29,8 @@ static enum sf_err read_object(struct sf_catalog *catalog, struct sf_sched *sche
     *out = err == SF_OK ? (const SF_PB(CatalogRemovalsObject) *)message : NULL;
     if (err == SF_ERR_NOT_FOUND)
         return SF_OK;
-    if (err == SF_OK && (*out)->owner_epoch > catalog->owner_epoch) {
+    if (err == SF_OK && (*out)->owner_epoch > catalog->owner_epoch &&
+        !SF_MUTANT(ccs_no_removals_elder)) {
         sf_catalog_depose(catalog, "removals", (*out)->owner_epoch);
         err = sf_diag_set(diag, SF_ERR_DEPOSED, "a newer owner took the catalog over");
     }
@@ -154,7 +155,9 @@ enum sf_err sf_catalog_removals_begin(struct sf_catalog *catalog, struct sf_sche
 {
     if (catalog->deps.store->exclusive)
         return SF_OK;
-    enum sf_err err = swap(catalog, sched, true, diag);
+    enum sf_err err = SF_MUTANT(ccs_removals_unlisted) ? SF_OK : swap(catalog, sched, true, diag);
+    if (SF_MUTANT(ccs_no_removals_look))
+        return err;
     return err == SF_OK ? sf_catalog_owner_check(catalog, sched, diag) : err;
 }
 

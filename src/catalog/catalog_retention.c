@@ -82,7 +82,9 @@ static enum sf_err find_limit(struct round *r)
     const struct sf_catalog_checkpoint *older =
         err == SF_OK ? sf_catalog_checkpoint_pick(&list, r->from, SF_CATALOG_CHECKPOINTS_KEPT - 1)
                      : NULL;
-    if (older != NULL)
+    if (SF_MUTANT(ccs_boundary_ahead))
+        r->limit = UINT64_MAX;
+    else if (older != NULL)
         r->limit = older->manifest->checkpoint_upper_bound_recovery_segment_epoch;
     sf_catalog_checkpoints_fini(&list);
     sf_arena_destroy(arena);
@@ -154,7 +156,8 @@ static enum sf_err move_boundary(struct round *r)
                               &searchfabric__v1__catalog_boundary_object__descriptor, false,
                               r->arena, r->diag, &message, NULL, &put.match);
     SF_PB(CatalogBoundaryObject) *object = (SF_PB(CatalogBoundaryObject) *)message;
-    if (err != SF_OK || object->lowest_recovery_segment_epoch >= r->boundary)
+    if (err != SF_OK ||
+        (object->lowest_recovery_segment_epoch >= r->boundary && !SF_MUTANT(ccs_boundary_back)))
         return err;
     sf_attempts_next(catalog->deps.attempts, attempt_id);
     object->attempt_id = attempt_id;
@@ -240,7 +243,12 @@ static bool remove_objects(struct round *r, const SF_PB(CommandOutcomeObject) * 
 {
     struct sf_buf key = {0};
     bool ok = true;
-    if (outcome->abort == NULL) {
+    if (SF_MUTANT(ccs_record_first)) {
+        sf_catalog_key_outcome(&key, outcome->command_identity);
+        ok = remove_key(r, &key);
+        sf_buf_clear(&key);
+    }
+    if (ok && outcome->abort == NULL) {
         sf_catalog_key_transport(&key, outcome->transport_lookup_key);
         ok = remove_key(r, &key) && remove_business(r, outcome);
     }
@@ -321,7 +329,8 @@ static enum sf_err delete_rows(struct round *r, const struct batch *batch)
     uint64_t count = 0, low = 0, high = 0;
     if (err == SF_OK)
         err = sf_catalog_sql_shards(conn, r->diag, &count, &low, &high);
-    if (err == SF_OK && (count < r->catalog->lane_shards || high > r->catalog->owner_epoch)) {
+    if (err == SF_OK && (count < r->catalog->lane_shards || high > r->catalog->owner_epoch) &&
+        !SF_MUTANT(ccs_no_retention_fence)) {
         sf_catalog_depose(r->catalog, "projection", high);
         err = sf_diag_set(r->diag, SF_ERR_DEPOSED, "a newer owner has the projection");
     }
@@ -548,6 +557,8 @@ static enum sf_err find_cut(struct round *r)
     if (err != SF_OK)
         return sf_diag_set(r->diag, err, "the oracle gives no time");
     uint64_t now_ms = now.v >> SF_TSO_LOGICAL_BITS;
+    if (SF_MUTANT(ccs_retention_young))
+        retention_ms = 0;
     r->cut_ms = now_ms > retention_ms ? (int64_t)(now_ms - retention_ms) : 0;
     r->cut_ts = (uint64_t)r->cut_ms << SF_TSO_LOGICAL_BITS;
     return SF_OK;
@@ -562,12 +573,15 @@ static enum sf_err run_round(struct round *r)
         err = find_limit(r);
     if (err == SF_OK)
         err = find_boundary(r);
-    if (err == SF_OK && !r->dry_run && r->boundary > r->from)
+    bool moves = !r->dry_run && r->boundary > r->from;
+    if (err == SF_OK && moves && !SF_MUTANT(ccs_boundary_late))
         err = move_boundary(r);
     if (err == SF_OK)
         err = remove_records(r);
     if (err == SF_OK)
         err = remove_segments(r);
+    if (err == SF_OK && moves && SF_MUTANT(ccs_boundary_late))
+        err = move_boundary(r);
     if (err == SF_OK && !r->dry_run)
         err = sf_catalog_removals_end(r->catalog, r->sched, r->diag);
     if (!r->dry_run && (r->removed != 0 || r->segments != 0))

@@ -224,6 +224,8 @@ enum sf_err sf_catalog_statistics_point(struct sf_catalog *catalog, struct sf_sc
             err = SF_OK;
         if (err != SF_OK)
             break;
+        if (SF_MUTANT(ccs_statistics_overwrites))
+            put.cond = SF_PUT_ANY;
         const SF_PB(OptimizerStatisticsHeadObject) *now =
             (const SF_PB(OptimizerStatisticsHeadObject) *)found;
         if (now != NULL && now->owner_epoch > catalog->owner_epoch &&
@@ -438,7 +440,8 @@ enum sf_err sf_catalog_statistics_adopt(struct sf_catalog *catalog,
     if (err != SF_OK || head == NULL)
         return err;
     err = rows_follow(catalog, ref, head, diag, &same);
-    if (err != SF_OK || (same && head->owner_epoch == catalog->owner_epoch))
+    if (err != SF_OK ||
+        (same && (head->owner_epoch == catalog->owner_epoch || SF_MUTANT(ccs_no_statistics_adopt))))
         return err;
     err = sf_catalog_statistics_load(catalog, catalog->deps.sched, ref, arena, diag, &snapshot);
     if (err == SF_OK && snapshot != NULL)

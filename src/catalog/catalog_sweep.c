@@ -59,7 +59,7 @@ static enum sf_err read_page(struct sweep *s, struct sf_sql_conn *conn,
     enum sf_err err = sf_sql_prepare(conn, sql, s->diag, &stmt);
     if (err != SF_OK)
         return err;
-    sf_sql_bind_i64(stmt, 1, s->now_unix_ms);
+    sf_sql_bind_i64(stmt, 1, SF_MUTANT(ccs_release_early) ? INT64_MAX : s->now_unix_ms);
     sf_sql_bind_i64(stmt, 2, s->at.begun ? s->at.horizon_unix_ms : INT64_MIN);
     sf_sql_bind_u64(stmt, 3, s->at.namespace_id);
     int next = 4;

@@ -84,6 +84,10 @@ enum sf_err sf_catalog_committed_read(struct sf_catalog *catalog, struct sf_buf 
         protobuf_c_message_descriptor_get_field_by_name(desc, "command_identity");
     const char *command = *(char *const *)(const void *)((const char *)message + field->offset);
     const SF_PB(CommandOutcomeObject) *record = NULL;
+    if (SF_MUTANT(ccs_any_tombstone)) {
+        *out_object = message;
+        return SF_OK;
+    }
     err = read_record(catalog, command, arena, diag, &record);
     for (size_t i = 0; err == SF_OK && record != NULL && i < record->n_control_objects; i++) {
         const SF_PB(ControlObjectRef) *named = record->control_objects[i];

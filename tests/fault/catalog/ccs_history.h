@@ -242,6 +242,8 @@ enum sf_err operate(struct client *c, bool until_answered, const char *method,
 void operate_step(struct client *c);
 /* Cuts a checkpoint, which must verify. */
 void operate_checkpoint(struct client *c);
+/* The newest checkpoint must verify. */
+void operate_verify(struct client *c);
 /* The catalog is checked: nothing may be amiss. */
 void operate_sound(struct client *c);
 /* A round of retention, or rounds until nothing is left to remove. */

@@ -1,5 +1,5 @@
 /* A catalog owner in a process of the simulator: timestamps and projection are shared. */
-#include "fault/catalog/ccs_world.h"
+#include "fault/catalog/ccs_script.h"
 
 #include <stdlib.h>
 
@@ -61,7 +61,10 @@ static void *start_on(struct sim_process *process, struct world *w, struct sf_sq
     if (err != SF_OK) {
         sim_trace(w->sim, "%s: open: %s %s", sim_process_name(process), sf_err_info(err)->name,
                   diag.message);
-        if (err == SF_ERR_CORRUPT && !sim_process_is_dead(process))
+        bool may_fail = w->script != NULL && w->script->may_fail;
+        if (may_fail && err == SF_ERR_CORRUPT)
+            w->script->shuts++;
+        else if (err == SF_ERR_CORRUPT && !sim_process_is_dead(process))
             sim_violation(w->sim, "%s cannot open: %s", sim_process_name(process), diag.message);
         life_destroy(life);
         return NULL;

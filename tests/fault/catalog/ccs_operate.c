@@ -144,6 +144,11 @@ void operate_checkpoint(struct client *c)
         verify_checkpoint(c, true);
 }
 
+void operate_verify(struct client *c)
+{
+    verify_checkpoint(c, true);
+}
+
 void operate_sound(struct client *c)
 {
     if (operate_serves("CheckCatalog"))

@@ -23,6 +23,19 @@ static void seen_ref(const struct seen *seen, SF_PB(CollectionRef) * ref)
     ref->collection_id = seen->coll_id;
 }
 
+/* The directory is that of the pointer, among the manifests: projectors read nothing else. */
+static void manifest_key(const struct seen *seen, uint64_t version, char key[160])
+{
+    struct sf_buf pointer = {0};
+    sf_catalog_key_committed_head(&pointer, seen->ns_id, seen->coll_id);
+    const char *from = memchr(pointer.data, '/', pointer.len);
+    size_t len = pointer.len - (size_t)(from - (const char *)pointer.data);
+    while (len > 0 && from[len - 1] != '/')
+        len--;
+    snprintf(key, 160, "manifests%.*smanifest_v%020" PRIu64 ".json", (int)len, from, version);
+    sf_buf_fini(&pointer);
+}
+
 static void put_manifest(struct history *h, const struct seen *seen, uint64_t version,
                          char key[160], char out_sha256[SF_SHA256_HEX_BYTES])
 {
@@ -32,8 +45,7 @@ static void put_manifest(struct history *h, const struct seen *seen, uint64_t ve
     searchfabric__v1__collection_manifest_object__init(&manifest);
     seen_ref(seen, &ref);
     snprintf(attempt, sizeof(attempt), "publish-%" PRIu64, ++h->next_value);
-    snprintf(key, 160, "manifests/%" PRIu64 "/%" PRIu64 "/manifest_v%020" PRIu64 ".json",
-             seen->ns_id, seen->coll_id, version);
+    manifest_key(seen, version, key);
     manifest.format_version = 1;
     manifest.attempt_id = attempt;
     manifest.collection = &ref;
@@ -43,6 +55,8 @@ static void put_manifest(struct history *h, const struct seen *seen, uint64_t ve
     manifest.base_manifest_version = version;
     manifest.publisher_epoch = 1;
     manifest.created_at_unix_ms = SIM_EPOCH_UNIX_MS;
+    manifest.total_rows = version * 1000;
+    manifest.total_logical_bytes = version * 100000;
     put_object(h, key, &manifest.base, out_sha256);
 }
 

@@ -121,12 +121,10 @@ void *ccs_start(struct sim_process *process, void *ctx);
 void *ccs_start_rebuilding(struct sim_process *process, void *ctx);
 void ccs_stop(struct sim_process *process, void *service, void *ctx);
 
-/* ccs_script.c: the store as a process of a scripted run sees it; `inner` when nothing is scripted.
+/* ccs_gate.c: the store as a process of a scripted run sees it; `inner` when nothing is scripted.
  * Free with ccs_gate_destroy. */
 struct sf_store *ccs_gate_new(struct world *w, struct sim_process *process, struct sf_store *inner);
 void ccs_gate_destroy(struct sf_store *gate);
-extern const struct sim_scenario ccs_scripts[];
-extern const size_t ccs_script_count;
 
 /* ccs_client.c */
 /* Before the next try of a call: as long as the catalog asked for, or a moment. */
@@ -180,6 +178,8 @@ void lose_projection(struct world *w, const char *sql);
  * sim_set_invariant, ctx is the world). */
 void elders_look(struct world *w, const struct sf_buf *key, const ProtobufCMessageDescriptor *desc);
 void elders_watch(struct sim *sim, void *ctx);
+/* From now on nobody may swap the object at `key` under an owner epoch below `epoch`. */
+void elders_raise(struct world *w, const struct sf_buf *key, uint64_t epoch);
 void elders_fini(struct world *w);
 
 /* ccs_lineage.c */

@@ -11,7 +11,7 @@
  *   9  no read goes back behind what was acknowledged before it began; no refusal from old facts
  *  11  everything is answered once the network is calm
  */
-#include "fault/catalog/ccs_history.h"
+#include "fault/catalog/ccs_script.h"
 
 #include <stdlib.h>
 
@@ -198,18 +198,25 @@ int main(int argc, char **argv)
                                          "CCS-4.4-15", "CCS-4.4-16", "CCS-8-08",   NULL};
     static const char *const quota[] = {"CCS-3.1-07", "CCS-5.10-13", "CCS-5.10-14", NULL};
     static const char *const quota_lost[] = {"CCS-11-16", NULL};
-    struct sim_scenario scenarios[24] = {
+    struct sim_scenario scenarios[48] = {
         {.name = "ccs", .area = "ccs", .run = run_ccs, .proves = proves},
         {.name = "ccs_doubt", .area = "ccs", .run = run_doubt},
         {.name = "ccs_lost", .area = "ccs", .run = run_lost},
         {.name = "ccs_quota", .area = "ccs", .run = ccs_quota_run, .proves = quota},
         {.name = "ccs_quota_lost", .area = "ccs", .run = ccs_quota_run_lost, .proves = quota_lost}};
     size_t count = 5;
-    SF_ASSERT(count + ccs_lineage_count + ccs_script_count <= SF_ARRAY_LEN(scenarios));
-    memcpy(scenarios + count, ccs_lineages, ccs_lineage_count * sizeof(scenarios[0]));
-    count += ccs_lineage_count;
-    memcpy(scenarios + count, ccs_scripts, ccs_script_count * sizeof(scenarios[0]));
-    count += ccs_script_count;
+    const struct {
+        const struct sim_scenario *list;
+        size_t count;
+    } more[] = {{ccs_lineages, ccs_lineage_count},
+                {ccs_scripts, ccs_script_count},
+                {ccs_stale_scripts, ccs_stale_script_count},
+                {ccs_loss_scripts, ccs_loss_script_count}};
+    for (size_t i = 0; i < SF_ARRAY_LEN(more); i++) {
+        SF_ASSERT(count + more[i].count <= SF_ARRAY_LEN(scenarios));
+        memcpy(scenarios + count, more[i].list, more[i].count * sizeof(scenarios[0]));
+        count += more[i].count;
+    }
     enum sf_err err = sf_pbjson_register(
         sf_view_bytes(sf_contract_descriptor_set, sf_contract_descriptor_set_size));
     SF_ASSERT(err == SF_OK);
