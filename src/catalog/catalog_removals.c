@@ -8,8 +8,10 @@
  * A new owner appends its takeover record first and reads the object then, so of every delete that
  * an elder owner sends either the new owner knows the key, or step 2 stops the elder one. It swaps
  * its epoch in, which ends the elder owner's next batch at step 1, and leaves the keys alone for an
- * hour; it lists them again with its own batches meanwhile. What was deleted for certain drops out
- * with the next swap, the last of a round included.
+ * hour; it lists them again with its own batches meanwhile. The hour holds only if the elder owner
+ * sends nothing late: a batch ends ten minutes after it was begun, on a clock that counts
+ * suspension (catalog_retention.c). What was deleted for certain drops out with the next swap, the
+ * last of a round included.
  */
 #include "catalog/catalog_removals.h"
 

@@ -13,6 +13,7 @@
 #define SF_CATALOG_REMOVALS_KEY "control/catalog-removals.json"
 
 #define SF_CATALOG_DELETE_DOUBT_MS  3600000 /* a delete in doubt may land that late */
+#define SF_CATALOG_DELETE_SEND_MS   600000  /* a batch sends its deletes within it */
 #define SF_CATALOG_DELETES_IN_DOUBT 4096    /* then no further removal begins */
 #define SF_CATALOG_REMOVALS_TRIES   8       /* swaps lost in a row */
 #define SF_CATALOG_CLAIM_BYTES      160     /* of a claim's key, with its end */

@@ -32,13 +32,14 @@ struct round {
     struct sf_diag *diag;
     struct sf_arena *arena; /* of a batch; reset between */
     bool dry_run;
-    uint64_t max;      /* commands that may still be worked on */
-    uint64_t cut_ts;   /* older than this is past the retention */
-    int64_t cut_ms;    /* the same for what carries a wall clock */
-    uint64_t limit;    /* bound of the older kept checkpoint, 0 = none */
-    uint64_t from;     /* boundary before the round */
-    uint64_t boundary; /* lowest segment that counts after it */
-    int64_t next_ms;   /* when the first segment that stayed gets too old, 0 = unknown */
+    uint64_t max;          /* commands that may still be worked on */
+    uint64_t cut_ts;       /* older than this is past the retention */
+    int64_t cut_ms;        /* the same for what carries a wall clock */
+    uint64_t limit;        /* bound of the older kept checkpoint, 0 = none */
+    uint64_t from;         /* boundary before the round */
+    uint64_t boundary;     /* lowest segment that counts after it */
+    int64_t next_ms;       /* when the first segment that stayed gets too old, 0 = unknown */
+    int64_t send_until_ms; /* deletes of the batch at hand are sent before this; mono */
     uint64_t removed, segments, controls, kept_current, kept_bound;
     struct sf_diag broken; /* first record or segment that was set aside; err SF_OK = none */
 };
@@ -179,8 +180,13 @@ static enum sf_err move_boundary(struct round *r)
 
 /* ---- objects of one record ---------------------------------------------------------------- */
 
+/* False: in doubt, or not sent: a batch that was held up for long, by a sleeping machine or by its
+ * store, may have been taken over from, and its keys written again after the doubt. */
 static bool remove_key(struct round *r, const struct sf_buf *key)
 {
+    if (sf_clock_mono_ms(r->catalog->deps.clock) >= r->send_until_ms &&
+        !r->catalog->deps.store->exclusive && !SF_MUTANT(ccs_delete_any_time))
+        return false;
     return sf_store_remove_wait(r->catalog->deps.store, r->sched, sf_buf_view(key)) == SF_OK;
 }
 
@@ -384,6 +390,7 @@ static void unclaim_record(struct round *r, const SF_PB(CommandOutcomeObject) * 
 /* Removes a batch that is claimed: the list, rows, objects. After `err` nothing but the claims. */
 static enum sf_err remove_claimed(struct round *r, struct batch *batch, enum sf_err err)
 {
+    r->send_until_ms = sf_clock_mono_ms(r->catalog->deps.clock) + SF_CATALOG_DELETE_SEND_MS;
     if (err == SF_OK && batch->count != 0)
         err = sf_catalog_removals_begin(r->catalog, r->sched, r->diag);
     if (err == SF_OK && batch->with_rows)

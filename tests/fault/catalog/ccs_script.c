@@ -402,9 +402,15 @@ static void run_late_list(struct sim *sim)
                         part_update_own);
 }
 
+/* The first delete of a batch is done; then hours pass before the next one. */
+static void run_late_batch(struct sim *sim)
+{
+    run_stale_retention(sim, &(struct script){.deleted_ms = HOURS_MS}, part_update_own);
+}
+
 const struct sim_scenario ccs_scripts[] = {
     SCRIPT(outcome_in_doubt),  SCRIPT(late_control), SCRIPT(late_swap),   SCRIPT(late_show),
     SCRIPT(show_into_rebuild), SCRIPT(given_up),     SCRIPT(lost_commit), SCRIPT(late_look),
-    SCRIPT(late_delete),       SCRIPT(late_rows),    SCRIPT(late_list),
+    SCRIPT(late_delete),       SCRIPT(late_rows),    SCRIPT(late_list),   SCRIPT(late_batch),
 };
 const size_t ccs_script_count = SF_ARRAY_LEN(ccs_scripts);
