@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "base/pbjson.h"
 #include "bench_common.h"
+#include "catalog/catalog_ddl.h"
 #include "catalog_load.h"
 #include "catalog_node.h"
 #include "contract/descriptor_set.h"
@@ -40,6 +41,7 @@ struct plan {
     const char *peer;      /* program of the peer, NULL = none */
     const char *only;      /* part to run, NULL = all */
     unsigned workers;      /* of a node */
+    unsigned clients;      /* of creates; 0 = each of `levels` */
     int64_t ms;            /* of one setting */
     size_t reads;          /* of one setting */
     size_t few, many;      /* collections */
@@ -85,16 +87,30 @@ static void print_line(const char *what, unsigned clients, const struct bench_lo
 
 /* ---- creates ------------------------------------------------------------------------------ */
 
+/* Writes the product's schema for PostgreSQL, which the peer makes its tables by. */
+static void write_schema(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    bench_must(file != NULL, "writing the peer's schema");
+    for (size_t i = 0; i < SF_CATALOG_DDL_STEPS; i++) {
+        for (const char *c = sf_catalog_ddl_postgres[i]; *c != '\0'; c++)
+            (void)fprintf(file, *c == ';' ? ";\n" : "%c", *c);
+    }
+    bench_must(fclose(file) == 0, "writing the peer's schema");
+}
+
 /* The peer's lines: transactions a second at each level; false when there is none. */
 static bool run_peer(const struct plan *plan, unsigned namespaces,
                      double out_tps[SF_ARRAY_LEN(levels)])
 {
-    char line[256];
+    char line[1400], schema[600];
     size_t got = 0;
     if (plan->peer == NULL)
         return false;
-    (void)snprintf(line, sizeof(line), "%s %u %u 1 16 64", plan->peer, plan->peer_seconds,
-                   namespaces);
+    (void)snprintf(schema, sizeof(schema), "%s/peer-schema.sql", plan->folder);
+    write_schema(schema);
+    (void)snprintf(line, sizeof(line), "%s %s %u %u 1 16 64", plan->peer, schema,
+                   plan->peer_seconds, namespaces);
     FILE *pipe = popen(line, "r");
     bench_must(pipe != NULL, "starting the peer");
     while (got < SF_ARRAY_LEN(levels) && fgets(line, sizeof(line), pipe) != NULL) {
@@ -108,6 +124,7 @@ static bool run_peer(const struct plan *plan, unsigned namespaces,
         got++;
     }
     (void)pclose(pipe);
+    (void)unlink(schema);
     return got == SF_ARRAY_LEN(levels);
 }
 
@@ -123,6 +140,8 @@ static void creates_over(struct plan *plan, size_t namespace_count)
     (void)printf("creates over %zu namespaces, synced\n", namespace_count);
     size_t first = 0;
     for (size_t i = 0; i < SF_ARRAY_LEN(levels); i++) {
+        if (plan->clients != 0 && plan->clients != levels[i])
+            continue;
         struct bench_load_result result;
         struct bench_node_report before, after;
         struct bench_load load = {.call = BENCH_CREATE,
@@ -149,7 +168,7 @@ static void creates_over(struct plan *plan, size_t namespace_count)
     }
     bench_driver_destroy(driver);
     bench_node_stop(&node);
-    if (run_peer(plan, (unsigned)namespace_count, peer))
+    if (plan->clients == 0 && run_peer(plan, (unsigned)namespace_count, peer))
         (void)printf("  ratio to PostgreSQL: %.1f, %.1f, %.1f\n", own[0] / peer[0],
                      own[1] / peer[1], own[2] / peer[2]);
     if (!plan->keep)
@@ -607,6 +626,8 @@ static const struct argp_option option_table[] = {
     {"dir", 'd', "FOLDER", 0, "Where the stores go (default: a fresh folder under .)", 0},
     {"peer", 'p', "PROGRAM", 0, "tools/bench-postgres", 0},
     {"only", 'o', "PART", 0, "creates, reads, many, rounds or leases", 0},
+    {"clients", 'c', "N", 0, "Creates: of 1, 16, 64 clients this level alone, without the peer", 0},
+    {"ms", 'm', "N", 0, "Milliseconds of one setting (default 5000)", 0},
     {"workers", 'w', "N", 0, "Worker threads of a node (default: as the server)", 0},
     {"many", 'n', "N", 0, "Collections of the large catalog (default 1000000)", 0},
     {"keep", 'k', NULL, 0, "Leave the stores where they are", 0},
@@ -626,6 +647,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case 'o':
         plan->only = arg;
+        break;
+    case 'c':
+        plan->clients = (unsigned)strtoul(arg, NULL, 10);
+        break;
+    case 'm':
+        plan->ms = strtoll(arg, NULL, 10);
         break;
     case 'w':
         plan->workers = (unsigned)strtoul(arg, NULL, 10);
