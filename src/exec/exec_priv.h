@@ -32,7 +32,7 @@ static inline struct sf_task *sf_task_queue_pop(struct sf_task_queue *queue)
     return task;
 }
 
-/* Waiter over a mutex and a condition variable, for plain threads and the pool's workers. */
+/* Waiter over one word of memory, for plain threads and the pool's workers. */
 void sf_gate_init(struct sf_waiter *waiter);
 void sf_gate_wait(struct sf_waiter *waiter);
 void sf_gate_wake(struct sf_waiter *waiter);

@@ -51,7 +51,6 @@ static void ready_push_locked(struct pool *pool, struct lane *lane)
     else
         pool->ready_tail->next_ready = lane;
     pool->ready_tail = lane;
-    pthread_cond_signal(&pool->work);
 }
 
 static struct lane *ready_pop_locked(struct pool *pool)
@@ -80,6 +79,7 @@ static enum sf_err pool_submit(struct sf_sched *sched, uint64_t lane_key, struct
             lane->key = lane_key;
             (void)sf_map_put(pool->lanes, sf_map_key_u64(&lane->key), lane);
             ready_push_locked(pool, lane);
+            pthread_cond_signal(&pool->work); /* under mu: the pool may end with the task */
         }
         sf_task_queue_push(&lane->tasks, task);
         pool->queued++;
@@ -88,7 +88,8 @@ static enum sf_err pool_submit(struct sf_sched *sched, uint64_t lane_key, struct
     return err;
 }
 
-/* The lane's task is done: the lane goes on or away. */
+/* The lane's task is done: the lane goes on or away. A lane that goes on needs no other thread: the
+ * caller takes the next ready one itself. */
 static void lane_settle_locked(struct pool *pool, struct lane *lane)
 {
     pool->running--;
