@@ -8,7 +8,9 @@
  *   plan     semantic validation; a refusal leaves no record
  *   commit   with the group; settled without effect means a fresh try with a listing of its own
  *
- * The lane's next command runs when this one is answered or given up with everything settled.
+ * The lane's next command runs when this one is answered or given up with everything settled. From
+ * the commit on most commands have no thread: their lanes are held, and the leader of their group
+ * answers them (sf_catalog_command_end).
  */
 #include "catalog/catalog_gate.h"
 #include "catalog/catalog_retention.h"
@@ -26,6 +28,7 @@ enum step {
     STEP_PIVOT,   /* goes on on another lane */
     STEP_REFUSE,  /* command->diag is the answer */
     STEP_REPLAY,  /* rows.replay is the answer */
+    STEP_PENDING, /* the leader of its group goes on with it: touch it no more */
     STEP_TODAY,   /* a repeat: plan.outcome's payload, from today's lineage, is the answer */
     STEP_ANSWERED /* plan.outcome is the answer */
 };
@@ -380,6 +383,25 @@ static enum step run_replay(struct sf_catalog_command *command)
     return STEP_REFUSE;
 }
 
+/* What a commit came to. */
+static enum step commit_step(struct sf_catalog_command *command, enum sf_catalog_commit commit)
+{
+    switch (commit) {
+    case SF_CATALOG_PENDING:
+        return STEP_PENDING;
+    case SF_CATALOG_COMMITTED:
+        return STEP_ANSWERED;
+    case SF_CATALOG_RETRY:
+        return STEP_AGAIN;
+    default:
+        sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
+                    "the outcome of the command is not known; retry with the same key");
+        sf_diag_detail(&command->diag, "failing_authority", "catalog");
+        sf_diag_detail(&command->diag, "outcome_unknown", "true");
+        return STEP_REFUSE;
+    }
+}
+
 static enum step run_gated(struct sf_catalog_command *command)
 {
     bool pivot = false;
@@ -411,29 +433,20 @@ static enum step run_gated(struct sf_catalog_command *command)
     if (command->plan.no_record)
         return STEP_ANSWERED;
     trace_apply(command);
-    switch (sf_catalog_group_commit(command)) {
-    case SF_CATALOG_COMMITTED:
-        return STEP_ANSWERED;
-    case SF_CATALOG_RETRY:
-        return STEP_AGAIN;
-    default:
-        sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
-                    "the outcome of the command is not known; retry with the same key");
-        sf_diag_detail(&command->diag, "failing_authority", "catalog");
-        sf_diag_detail(&command->diag, "outcome_unknown", "true");
-        return STEP_REFUSE;
-    }
+    return commit_step(command, sf_catalog_group_commit(command));
 }
 
 static enum step run_try(struct sf_catalog_command *command)
 {
-    struct sf_catalog_gates gates = {0};
+    struct sf_catalog *catalog = command->catalog;
     begin_try(command);
+    command->gates = (struct sf_catalog_gates){0};
     if (command->ops->gates != NULL)
-        command->ops->gates(command, &gates);
-    sf_catalog_gates_acquire(command->catalog, &gates);
+        command->ops->gates(command, &command->gates);
+    sf_catalog_gates_acquire(catalog, &command->gates);
     enum step step = run_gated(command);
-    sf_catalog_gates_release(command->catalog, &gates);
+    if (step != STEP_PENDING)
+        sf_catalog_gates_release(catalog, &command->gates);
     return step;
 }
 
@@ -512,29 +525,15 @@ static void finish_command(struct sf_catalog_command *command)
     sf_catalog_leave(catalog);
 }
 
-static void command_run(struct sf_task *task)
+/* The end of a run; the command is freed, or on another lane. */
+static void conclude(struct sf_catalog_command *command, enum step step)
 {
-    struct sf_catalog_command *command = SF_CONTAINER_OF(task, struct sf_catalog_command, task);
-    enum step step = STEP_AGAIN;
-    command->claimed = command->claimed || claim(command);
-    if (!command->claimed)
-        step = STEP_REFUSE;
-    for (unsigned tries = 1; step == STEP_AGAIN; tries++) {
-        if (tries > SF_CATALOG_COMMAND_TRIES || sf_catalog_ending(command->catalog)) {
-            sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
-                        "the command was not applied; retry with the same key");
-            step = STEP_REFUSE;
-            break;
-        }
-        if (tries > 1)
-            sf_catalog_pause(command->catalog, command->catalog->deps.sched, tries);
-        step = run_try(command);
-    }
     if (step != STEP_PIVOT)
         release(command); /* before the answer: who has it may ask for a removal */
     switch (step) {
     case STEP_PIVOT:
         command->pivoted = true;
+        command->tries = 0;
         if (queue(command, command->ops->id_lane))
             return;
         answer_refusal(command);
@@ -556,6 +555,41 @@ static void command_run(struct sf_task *task)
         break;
     }
     finish_command(command);
+}
+
+static void command_run(struct sf_task *task)
+{
+    struct sf_catalog_command *command = SF_CONTAINER_OF(task, struct sf_catalog_command, task);
+    enum step step = STEP_AGAIN;
+    command->claimed = command->claimed || claim(command);
+    if (!command->claimed)
+        step = STEP_REFUSE;
+    while (step == STEP_AGAIN) {
+        if (++command->tries > SF_CATALOG_COMMAND_TRIES || sf_catalog_ending(command->catalog)) {
+            sf_diag_set(&command->diag, SF_BACKEND_UNAVAILABLE,
+                        "the command was not applied; retry with the same key");
+            step = STEP_REFUSE;
+            break;
+        }
+        if (command->tries > 1)
+            sf_catalog_pause(command->catalog, command->catalog->deps.sched, command->tries);
+        step = run_try(command);
+    }
+    if (step != STEP_PENDING)
+        conclude(command, step);
+}
+
+void sf_catalog_command_end(struct sf_catalog_command *command)
+{
+    struct sf_sched *sched = command->catalog->deps.sched;
+    struct sf_lane_hold *hold = command->hold;
+    enum step step = commit_step(command, command->result);
+    sf_catalog_gates_release(command->catalog, &command->gates);
+    if (step == STEP_AGAIN && !queue(command, command->lane))
+        step = STEP_REFUSE;
+    if (step != STEP_AGAIN)
+        conclude(command, step);
+    sf_sched_release(sched, hold);
 }
 
 /* What is judged before the lane: unknown fields, RequestMeta, the request, the caller's kind. */

@@ -7,13 +7,6 @@
 
 #include "catalog/catalog_priv.h"
 
-/* What a try holds, taken in this order: the namespace, then the collection. */
-struct sf_catalog_gates {
-    uint64_t namespace_id;    /* 0 = none */
-    bool namespace_exclusive; /* transitions and releases; child work shares it */
-    uint64_t collection_id;   /* 0 = none; always exclusive */
-};
-
 struct sf_catalog_gate_table;
 
 struct sf_catalog_gate_table *sf_catalog_gate_table_new(void);

@@ -1,8 +1,12 @@
 /*
- * Model: commands that are ready gather while a group is under way; its leader (one of their lane
- * tasks) takes all of them as the next group. A group is one segment, listed at the first free slot
- * of the chain: one append in flight, and every slot that this process did not write is read before
- * the next is tried. A foreign takeover record there ends this owner.
+ * Model: commands that are ready gather while a group is under way; its leader (a lane task) takes
+ * all of them as the next group. The first task that comes while somebody leads waits, as the heir
+ * who leads next; the others return with their lanes held, and who leads their group ends their
+ * commands. So a group costs a few changes of threads, however many commands it has.
+ *
+ * A group is one segment, listed at the first free slot of the chain: one append in flight, and
+ * every slot that this process did not write is read before the next is tried. A foreign takeover
+ * record there ends this owner.
  *
  *   stage 0   control objects, name epochs (compare-and-swap), the segment (for all commands)
  *   stage 1   the outcome: the commit point
@@ -661,22 +665,33 @@ static void show_group(struct group *group, enum sf_err err)
     note_settled(group);
 }
 
-/* Lets the next group begin; one of its commands leads it. */
-static void hand_on(struct sf_catalog *catalog)
+/* A task that leads, or waits to lead the next group. On its stack, since its command may be ended
+ * by another leader before: then it has lost it and no command says that it is its own. */
+struct sf_catalog_heir {
+    struct sf_waiter waiter; /* opened once, with `leads` set */
+    bool leads;              /* false: nothing was left to lead */
+    bool own;                /* it led the group of its own command, which has its result */
+};
+
+/* Lets the next group begin under the heir. True: something waits and there is no heir, so the
+ * caller leads again. */
+static bool hand_on(struct sf_catalog *catalog)
 {
     pthread_mutex_lock(&catalog->group_mu);
-    struct sf_catalog_command *next = catalog->group_head;
-    if (next != NULL)
-        next->lead = true;
-    else
-        catalog->group_led = false;
+    struct sf_catalog_heir *heir = catalog->group_heir;
+    bool more = catalog->group_head != NULL;
+    catalog->group_heir = NULL;
+    catalog->group_led = more;
     pthread_mutex_unlock(&catalog->group_mu);
-    if (next != NULL)
-        sf_waiter_wake(&next->waiter);
+    if (heir != NULL) {
+        heir->leads = more;
+        sf_waiter_wake(&heir->waiter);
+    }
+    return more && heir == NULL;
 }
 
-/* Takes what waits as a group, commits it, hands the lead on, shows it, wakes its members. */
-static void lead(struct sf_catalog *catalog, struct sf_catalog_command *self)
+/* Takes what waits as a group. */
+static struct group *take_group(struct sf_catalog *catalog)
 {
     struct group *group = sf_calloc(1, sizeof(*group));
     group->catalog = catalog;
@@ -689,72 +704,103 @@ static void lead(struct sf_catalog *catalog, struct sf_catalog_command *self)
     if (catalog->group_head == NULL)
         catalog->group_tail = NULL;
     pthread_mutex_unlock(&catalog->group_mu);
-    int64_t begin_ns = sf_clock_mono_ns(catalog->deps.clock);
-    enum sf_err err = commit(group);
-    bool turn = group->slot != 0;
-    if (turn)
-        show_enter(catalog, group->sched);
-    hand_on(catalog);
-    if (turn) {
-        show_group(group, err);
-        show_leave(catalog);
-    }
-    if (catalog->metric_group_ms != NULL)
-        sf_metric_observe_ms(catalog->metric_group_ms,
-                             (double)(sf_clock_mono_ns(catalog->deps.clock) - begin_ns) / 1e6);
+    return group;
+}
+
+/* Ends the group's commands, but the leader's own. */
+static void end_members(struct group *group, struct sf_catalog_heir *self)
+{
     for (size_t i = 0; i < group->count; i++) {
         struct member *member = &group->members[i];
         sf_catalog_put_fini(&member->outcome);
         for (size_t k = 0; k < member->pointer_count; k++)
             sf_catalog_put_fini(&member->pointers[k]);
-        if (member->command != self)
-            sf_waiter_wake(&member->command->waiter);
+        if (member->command->task_heir == self)
+            self->own = true;
+        else
+            sf_catalog_command_end(member->command);
     }
     free(group);
+}
+
+/* Takes what waits as a group, commits it, hands the lead on, shows it, ends its commands. Returns
+ * whether the caller must lead again. */
+static bool lead(struct sf_catalog *catalog, struct sf_catalog_heir *self)
+{
+    struct group *group = take_group(catalog);
+    int64_t begin_ns = sf_clock_mono_ns(catalog->deps.clock);
+    enum sf_err err = group->count == 0 ? SF_ERR_STOPPED : commit(group); /* 0: all given up */
+    bool turn = group->slot != 0;
+    if (turn)
+        show_enter(catalog, group->sched);
+    bool again = hand_on(catalog);
+    if (turn) {
+        show_group(group, err);
+        show_leave(catalog);
+    }
+    if (catalog->metric_group_ms != NULL && group->count != 0)
+        sf_metric_observe_ms(catalog->metric_group_ms,
+                             (double)(sf_clock_mono_ns(catalog->deps.clock) - begin_ns) / 1e6);
+    end_members(group, self);
+    return again;
 }
 
 void sf_catalog_group_flush(struct sf_catalog *catalog)
 {
     pthread_mutex_lock(&catalog->group_mu);
     struct sf_catalog_command *list = catalog->group_head;
-    struct sf_catalog_command *chosen = list != NULL && list->lead ? list : NULL;
-    if (chosen != NULL) { /* it is being woken to lead */
-        list = chosen->next;
-        chosen->next = NULL;
-    }
-    catalog->group_head = catalog->group_tail = chosen;
+    catalog->group_head = catalog->group_tail = NULL;
     pthread_mutex_unlock(&catalog->group_mu);
     while (list != NULL) {
         struct sf_catalog_command *command = list;
         list = command->next;
-        sf_waiter_wake(&command->waiter); /* result is GIVEN_UP since it was queued */
+        sf_catalog_command_end(command); /* its result is GIVEN_UP since it was queued */
     }
 }
 
-enum sf_catalog_commit sf_catalog_group_commit(struct sf_catalog_command *command)
+/* Queues the command with its lane held, since a flush may end it at once. True: the caller leads.
+ * False: *out_heir says whether it waits to lead. */
+static bool join_group(struct sf_catalog_command *command, struct sf_catalog_heir *heir,
+                       bool *out_heir)
 {
     struct sf_catalog *catalog = command->catalog;
-    command->next = NULL;
-    command->lead = false;
-    command->result = SF_CATALOG_GIVEN_UP;
-    if (atomic_load(&catalog->stalled) != 0)
-        return SF_CATALOG_GIVEN_UP;
-    sf_waiter_init(&command->waiter, catalog->deps.sched);
     pthread_mutex_lock(&catalog->group_mu);
+    bool leads = !catalog->group_led;
+    *out_heir = !leads && catalog->group_heir == NULL;
+    catalog->group_led = true;
+    if (*out_heir)
+        catalog->group_heir = heir;
+    command->hold = sf_sched_hold(catalog->deps.sched);
+    command->task_heir = leads || *out_heir ? heir : NULL;
     if (catalog->group_tail != NULL)
         catalog->group_tail->next = command;
     else
         catalog->group_head = command;
     catalog->group_tail = command;
-    bool leads = !catalog->group_led;
-    catalog->group_led = true;
     pthread_mutex_unlock(&catalog->group_mu);
-    if (!leads) {
-        sf_waiter_wait(&command->waiter);
-        leads = command->lead;
+    return leads;
+}
+
+enum sf_catalog_commit sf_catalog_group_commit(struct sf_catalog_command *command)
+{
+    struct sf_catalog *catalog = command->catalog;
+    struct sf_catalog_heir self = {.leads = false};
+    bool is_heir;
+    command->next = NULL;
+    command->result = SF_CATALOG_GIVEN_UP;
+    if (atomic_load(&catalog->stalled) != 0)
+        return SF_CATALOG_GIVEN_UP;
+    sf_waiter_init(&self.waiter, catalog->deps.sched);
+    bool again = join_group(command, &self, &is_heir);
+    if (is_heir) {
+        sf_waiter_wait(&self.waiter);
+        again = self.leads;
     }
-    if (leads)
-        lead(catalog, command);
-    sf_waiter_fini(&command->waiter);
+    while (again)
+        again = lead(catalog, &self);
+    sf_waiter_fini(&self.waiter);
+    if (!self.own)
+        return SF_CATALOG_PENDING;
+    sf_sched_release(catalog->deps.sched, command->hold);
     return command->result;
 }

@@ -122,11 +122,19 @@ struct sf_catalog_plan {
 enum sf_catalog_commit {
     SF_CATALOG_COMMITTED, /* outcome, pointers and rows stand */
     SF_CATALOG_RETRY,     /* settled without effect; a fresh attempt may succeed */
-    SF_CATALOG_GIVEN_UP   /* answer SF_BACKEND_UNAVAILABLE */
+    SF_CATALOG_GIVEN_UP,  /* answer SF_BACKEND_UNAVAILABLE */
+    SF_CATALOG_PENDING    /* who leads its group goes on with it: it is not the caller's any more */
+};
+
+/* What a try holds, taken in this order: the namespace, then the collection. */
+struct sf_catalog_gates {
+    uint64_t namespace_id;    /* 0 = none */
+    bool namespace_exclusive; /* transitions and releases; child work shares it */
+    uint64_t collection_id;   /* 0 = none; always exclusive */
 };
 
 struct sf_catalog_mutation;
-struct sf_catalog_gates;
+struct sf_catalog_heir;
 struct sf_catalog_quotas;
 struct sf_catalog_callers;
 struct sf_catalog_cache;
@@ -165,11 +173,13 @@ struct sf_catalog_command {
     struct sf_diag diag;                        /* refusal under way; lane */
     struct sf_catalog_rows rows;                /* lane */
     struct sf_catalog_plan plan;                /* lane, or the leader of its group */
+    struct sf_catalog_gates gates;              /* of the try; lane, or the leader of its group */
+    unsigned tries;                             /* so far; lane */
+    struct sf_lane_hold *hold;                  /* keeps its lane while a leader has it */
+    struct sf_catalog_heir *task_heir;          /* its task, where that leads; under group_mu */
     struct sf_catalog_command *next;            /* queue of the group; under group_mu */
-    struct sf_waiter waiter;                    /* opened with a result or with the leadership */
-    bool lead;                                  /* woken to lead; before the wake */
     bool listed;                                /* segment with this attempt may stand; leader */
-    enum sf_catalog_commit result;              /* before the wake */
+    enum sf_catalog_commit result;              /* of the commit; the leader's */
 };
 
 /* What differs between the mutations (catalog_plan.c). */
@@ -287,6 +297,7 @@ struct sf_catalog {
     pthread_mutex_t group_mu;
     struct sf_catalog_command *group_head, *group_tail; /* waiting for a group */
     bool group_led;                                     /* somebody leads */
+    struct sf_catalog_heir *group_heir;                 /* who leads next, NULL = none waits */
     bool showing;                                       /* a group writes its rows */
     struct sf_waiter *show_wait;                        /* the leader that waits to write its own */
     /* of the group whose turn it is to write rows */
@@ -447,9 +458,15 @@ void sf_catalog_presplit(struct sf_catalog *catalog, const ProtobufCMessage *obj
 
 /* catalog_group.c -------------------------------------------------------------------------- */
 
-/* Makes command->plan durable together with what others have waiting, and shows it. Blocks the lane
- * task. The lane may go on when it returns, unless the catalog is ending. */
+/* Makes command->plan durable together with what others have waiting, and shows it. May block the
+ * lane task. The lane may go on when it returns, unless the catalog is ending. SF_CATALOG_PENDING:
+ * the command's lane is held (command->hold), and the leader of its group ends it with
+ * sf_catalog_command_end, perhaps already before this returned. */
 enum sf_catalog_commit sf_catalog_group_commit(struct sf_catalog_command *command);
+
+/* Goes on with a command whose commit was pending, from its result on: the answer, or a fresh try.
+ * On the leader's thread. Frees the command and lets its lane go on. */
+void sf_catalog_command_end(struct sf_catalog_command *command);
 
 /* Gives up what waits for a group: nothing of it was put. While a put is in doubt, so that workers
  * are free for reads. */

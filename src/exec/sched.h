@@ -21,6 +21,8 @@ struct sf_waiter {
 struct sf_sched_vtable {
     enum sf_err (*submit)(struct sf_sched *sched, uint64_t lane_key,
                           struct sf_task *task);                           /* sf_sched_submit */
+    struct sf_lane_hold *(*hold)(struct sf_sched *sched);                  /* sf_sched_hold */
+    void (*release)(struct sf_sched *sched, struct sf_lane_hold *hold);    /* sf_sched_release */
     void (*waiter_init)(struct sf_sched *sched, struct sf_waiter *waiter); /* sf_waiter_init */
     void (*waiter_wait)(struct sf_sched *sched, struct sf_waiter *waiter); /* sf_waiter_wait */
     void (*waiter_wake)(struct sf_sched *sched, struct sf_waiter *waiter); /* sf_waiter_wake */
@@ -41,6 +43,23 @@ SF_MUST_USE static inline enum sf_err sf_sched_submit(struct sf_sched *sched, ui
     return sched->vtable->submit(sched, lane_key, task);
 }
 
+/* A lane that stays closed although its task returned. */
+struct sf_lane_hold;
+
+/* Keeps the lane of the running task closed beyond the task's return, until sf_sched_release: what
+ * the task began goes on without a thread of its own. Only a task of `sched` calls it, at most once
+ * before the release, and before whoever releases can know of it. A pool drains held lanes too. */
+static inline struct sf_lane_hold *sf_sched_hold(struct sf_sched *sched)
+{
+    return sched->vtable->hold(sched);
+}
+
+/* Lets the lane go on. Any thread, once per hold, the task's own and before its return included. */
+static inline void sf_sched_release(struct sf_sched *sched, struct sf_lane_hold *hold)
+{
+    sched->vtable->release(sched, hold);
+}
+
 /* `sched` NULL makes a waiter for a plain thread (CLI, HTTP worker). */
 void sf_waiter_init(struct sf_waiter *waiter, struct sf_sched *sched);
 
@@ -58,7 +77,8 @@ void sf_waiter_fini(struct sf_waiter *waiter);
 /* How large a pool is. */
 struct sf_pool_options {
     unsigned workers;        /* threads, >= 1 */
-    size_t max_queued_tasks; /* over all lanes; the next submit gets SF_ERR_FULL */
+    size_t max_queued_tasks; /* over all lanes, held ones counted; the next submit gets
+                                SF_ERR_FULL */
 };
 
 /* Production implementation: a pool of threads. */

@@ -29,7 +29,9 @@ struct sim_lane {
     uint64_t key;          /* of sf_sched_submit */
     struct sf_task *head;  /* oldest waiting task */
     struct sf_task **tail; /* where the next one goes */
-    bool busy;             /* a task of it has started and not ended */
+    bool busy;             /* a task of it has started and not ended, or it is held */
+    bool in_task;          /* that task has not returned */
+    bool held;             /* sf_sched_hold without its release */
     bool own;              /* of sim_spawn: a thread of its own, not of the pool */
 };
 
@@ -60,8 +62,8 @@ struct sim_sched {
     size_t runnable_count;        /* used entries of runnable */
     size_t runnable_cap;          /* allocated entries */
     unsigned workers;             /* immutable: tasks of the pool that may run at once */
-    unsigned running;             /* started and not ended */
-    unsigned pooled;              /* of those, tasks of the pool */
+    unsigned running;             /* busy lanes */
+    unsigned pooled;              /* of those, with a task of the pool that has not returned */
     uint64_t next_own_lane;       /* counts down, away from real keys */
 };
 

@@ -19,7 +19,6 @@ static void lane_end(struct sim_sched *s, struct sim_lane *lane)
 {
     lane->busy = false;
     s->running--;
-    s->pooled -= !lane->own;
     if (lane->head != NULL)
         return;
     for (size_t i = 0; i < s->lane_count; i++) {
@@ -34,8 +33,13 @@ static void lane_end(struct sim_sched *s, struct sim_lane *lane)
 
 void sim_thread_work(struct sim_thread *t)
 {
+    struct sim_sched *s = &t->process->sched;
+
     t->task->run(t->task);
-    lane_end(&t->process->sched, t->lane);
+    s->pooled -= !t->lane->own;
+    t->lane->in_task = false;
+    if (!t->lane->held)
+        lane_end(s, t->lane);
     t->next = t->sim->idle;
     t->sim->idle = t;
 }
@@ -65,6 +69,25 @@ static enum sf_err sched_submit(struct sf_sched *sched, uint64_t lane_key, struc
     *lane->tail = task;
     lane->tail = &task->next;
     return SF_OK;
+}
+
+static struct sf_lane_hold *sched_hold(struct sf_sched *sched)
+{
+    struct sim_thread *me = sched_of(sched)->process->sim->current;
+
+    SF_ASSERT(me != NULL && me->process == sched_of(sched)->process && !me->lane->held);
+    me->lane->held = true;
+    return (struct sf_lane_hold *)(void *)me->lane;
+}
+
+static void sched_release(struct sf_sched *sched, struct sf_lane_hold *hold)
+{
+    struct sim_lane *lane = (struct sim_lane *)(void *)hold;
+
+    SF_ASSERT(lane->held);
+    lane->held = false;
+    if (!lane->in_task)
+        lane_end(sched_of(sched), lane);
 }
 
 static void make_runnable(struct sim_sched *s, struct sim_thread *t)
@@ -114,6 +137,8 @@ static void waiter_fini(struct sf_sched *sched, struct sf_waiter *waiter)
 }
 
 static const struct sf_sched_vtable sched_vtable = {.submit = sched_submit,
+                                                    .hold = sched_hold,
+                                                    .release = sched_release,
                                                     .waiter_init = waiter_init,
                                                     .waiter_wait = waiter_wait,
                                                     .waiter_wake = waiter_wake,
@@ -159,7 +184,7 @@ static void start_lane(struct sim_sched *s, struct sim_lane *lane)
     if (lane->head == NULL)
         lane->tail = &lane->head;
     t->task->next = NULL;
-    lane->busy = true;
+    lane->busy = lane->in_task = true;
     s->running++;
     s->pooled += !lane->own;
     sim_thread_run(sim, t);

@@ -159,6 +159,112 @@ static void test_drain_refuses_new_tasks(void **state)
     sf_pool_destroy(NULL);
 }
 
+struct holder {
+    struct sf_task task;
+    struct sf_sched *pool;
+    struct sf_waiter *returned; /* woken by the next task of another lane of one worker */
+    struct sf_lane_hold *hold;  /* out */
+    bool release;               /* lets go at once */
+};
+
+static void run_holder(struct sf_task *task)
+{
+    struct holder *h = SF_CONTAINER_OF(task, struct holder, task);
+
+    h->hold = sf_sched_hold(h->pool);
+    if (h->release)
+        sf_sched_release(h->pool, h->hold);
+}
+
+static void run_signal(struct sf_task *task)
+{
+    sf_waiter_wake(SF_CONTAINER_OF(task, struct holder, task)->returned);
+}
+
+/* A held lane runs nothing and counts in the bound; its worker is free; a drain waits for it. */
+static void test_held_lane_waits_for_its_release(void **state)
+{
+    (void)state;
+    struct sf_pool_options options = {.workers = 1, .max_queued_tasks = 2};
+    struct sf_sched *pool = sf_pool_new(&options, sf_clock_system());
+    struct sf_waiter returned;
+    struct holder first = {.task = {.run = run_holder}, .pool = pool};
+    struct holder other = {.task = {.run = run_signal}, .returned = &returned};
+    struct blocked second = {.task = {.run = run_blocked}};
+    struct blocked third = {.task = {.run = run_blocked}};
+
+    sf_waiter_init(&returned, NULL);
+    assert_int_equal(sf_sched_submit(pool, 1, &first.task), SF_OK);
+    while (sf_sched_submit(pool, 2, &other.task) != SF_OK) /* full until the first one runs */
+        ;
+    sf_waiter_wait(&returned); /* the one worker is done with the first task */
+    assert_int_equal(sf_sched_submit(pool, 1, &second.task), SF_OK);
+    assert_int_equal(sf_sched_submit(pool, 3, &third.task), SF_ERR_FULL);
+    assert_int_equal(second.ran, 0);
+    sf_sched_release(pool, first.hold);
+    sf_pool_destroy(pool);
+    assert_int_equal(second.ran, 1);
+    sf_waiter_fini(&returned);
+}
+
+static void test_release_may_come_before_the_return(void **state)
+{
+    (void)state;
+    struct sf_pool_options options = {.workers = 2, .max_queued_tasks = 4};
+    struct sf_sched *pool = sf_pool_new(&options, sf_clock_system());
+    struct holder first = {.task = {.run = run_holder}, .pool = pool, .release = true};
+    struct blocked second = {.task = {.run = run_blocked}};
+
+    assert_int_equal(sf_sched_submit(pool, 1, &first.task), SF_OK);
+    assert_int_equal(sf_sched_submit(pool, 1, &second.task), SF_OK);
+    sf_pool_destroy(pool);
+    assert_int_equal(second.ran, 1);
+}
+
+#define HELD_ROUNDS 2000
+
+static unsigned held_value; /* owned by the lane: no lock, so TSan checks the hand-over */
+
+static void run_let_go(struct sf_task *task)
+{
+    struct holder *h = SF_CONTAINER_OF(task, struct holder, task);
+
+    held_value++;
+    sf_sched_release(h->pool, h->hold);
+}
+
+static void run_hand_over(struct sf_task *task)
+{
+    struct holder *h = SF_CONTAINER_OF(task, struct holder, task);
+
+    held_value++;
+    h->hold = sf_sched_hold(h->pool);
+    h->task.run = run_let_go; /* goes on under the hold, in another lane */
+    assert_int_equal(sf_sched_submit(h->pool, 2 + held_value % 7, &h->task), SF_OK);
+}
+
+/* The release races with the return of the task that took the hold. */
+static void test_holds_pass_the_lane_on(void **state)
+{
+    (void)state;
+    struct sf_pool_options options = {.workers = 4, .max_queued_tasks = 4 * HELD_ROUNDS};
+    struct sf_sched *pool = sf_pool_new(&options, sf_clock_system());
+    static struct holder holders[HELD_ROUNDS];
+    struct sf_waiter idle;
+
+    sf_waiter_init(&idle, NULL);
+    for (unsigned i = 0; i < HELD_ROUNDS; i++) {
+        holders[i] = (struct holder){.task = {.run = run_hand_over}, .pool = pool};
+        assert_int_equal(sf_sched_submit(pool, 1, &holders[i].task), SF_OK);
+    }
+    struct holder last = {.task = {.run = run_signal}, .returned = &idle};
+    assert_int_equal(sf_sched_submit(pool, 1, &last.task), SF_OK);
+    sf_waiter_wait(&idle);
+    assert_int_equal(held_value, 2 * HELD_ROUNDS);
+    sf_pool_destroy(pool);
+    sf_waiter_fini(&idle);
+}
+
 static void test_wake_before_wait_counts(void **state)
 {
     (void)state;
@@ -179,6 +285,9 @@ int main(void)
         cmocka_unit_test(test_lanes_run_in_parallel),
         cmocka_unit_test(test_bound_refuses_and_never_runs),
         cmocka_unit_test(test_drain_refuses_new_tasks),
+        cmocka_unit_test(test_held_lane_waits_for_its_release),
+        cmocka_unit_test(test_release_may_come_before_the_return),
+        cmocka_unit_test(test_holds_pass_the_lane_on),
         cmocka_unit_test(test_wake_before_wait_counts),
     };
     return SF_RUN_TESTS("pool", tests);
