@@ -7,6 +7,7 @@
 
 #include "sql/sql_priv.h"
 #include "sql/sqlite_copier.h"
+#include "sql/sqlite_gather.h"
 
 #define BUSY_TIMEOUT_MS 5000
 #define U64_BIAS        ((uint64_t)1 << 63)
@@ -27,6 +28,7 @@ static const char *const reader_setup = "PRAGMA cache_size=-4096; PRAGMA query_o
 static void configure(void)
 {
     (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    SF_ASSERT(sql_gather_register() == SQLITE_OK);
 }
 
 static sqlite3 *link_of(const struct sf_sql_conn *conn)
@@ -71,7 +73,8 @@ static enum sf_err lite_connect(struct sf_sql_conn *conn, struct sf_diag *diag)
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
                 (conn->writer ? SQLITE_OPEN_CREATE : 0);
 
-    int rc = sqlite3_open_v2(path == NULL ? ":memory:" : path, &db, flags, NULL);
+    int rc = sqlite3_open_v2(path == NULL ? ":memory:" : path, &db, flags,
+                             conn->writer && path != NULL ? SQL_GATHER_VFS : NULL);
     conn->link = db;
     enum sf_err err = SF_OK;
     if (rc == SQLITE_OK) {
