@@ -17,8 +17,9 @@
 #define PROJECTION_READERS 4u /* snapshots of commands and misses at once, unless asked for */
 
 static const char *const names[SF_CATALOG_DDL_STEPS] = {
-    "catalog",    "replay_and_statistics", "lifecycle_quota_and_tombstones",
-    "projectors", "manifest_heads",        "adoptions"};
+    "catalog",        "replay_and_statistics", "lifecycle_quota_and_tombstones",
+    "projectors",     "manifest_heads",        "adoptions",
+    "partial_indexes"};
 
 struct sf_sql_options sf_catalog_projection_where(const struct sf_config_projection *projection,
                                                   const char *path)

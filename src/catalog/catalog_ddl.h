@@ -3,7 +3,7 @@
 #ifndef SF_CATALOG_DDL_H
 #define SF_CATALOG_DDL_H
 
-#define SF_CATALOG_DDL_STEPS 6
+#define SF_CATALOG_DDL_STEPS 7
 
 extern const char *const sf_catalog_ddl_sqlite[SF_CATALOG_DDL_STEPS];
 extern const char *const sf_catalog_ddl_postgres[SF_CATALOG_DDL_STEPS];

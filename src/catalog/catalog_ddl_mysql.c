@@ -253,4 +253,6 @@ const char *const sf_catalog_ddl_mysql[SF_CATALOG_DDL_STEPS] = {
      " collection_id BIGINT UNSIGNED NOT NULL, schema_version BIGINT UNSIGNED NOT NULL,"
      " owner_epoch BIGINT UNSIGNED NOT NULL, PRIMARY KEY (namespace_id, collection_id) "
      "/*T![clustered_index] CLUSTERED */) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE "
-     "@COLLATION@;")};
+     "@COLLATION@;"),
+    /* 7: partial indexes: the family has none */
+    ""};

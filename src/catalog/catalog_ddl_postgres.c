@@ -258,4 +258,11 @@ const char *const sf_catalog_ddl_postgres[SF_CATALOG_DDL_STEPS] = {
     /* 6: adoptions */
     ("CREATE TABLE catalog_adoptions (namespace_id sf_u64 NOT NULL,"
      " collection_id sf_u64 NOT NULL, schema_version sf_u64 NOT NULL,"
-     " owner_epoch sf_u64 NOT NULL, PRIMARY KEY (namespace_id, collection_id));")};
+     " owner_epoch sf_u64 NOT NULL, PRIMARY KEY (namespace_id, collection_id));"),
+    /* 7: partial indexes: what sweeps look for, so that a create writes no entry */
+    ("DROP INDEX ix_collections_head;"
+     "CREATE INDEX ix_collections_head ON collections (manifest_head_reconciler_status,"
+     " namespace_id, collection_id) WHERE manifest_head_reconciler_status <> 'IDLE';"
+     "DROP INDEX ix_collections_gc;"
+     "CREATE INDEX ix_collections_gc ON collections (gc_after_unix_ms)"
+     " WHERE gc_after_unix_ms IS NOT NULL;")};

@@ -298,7 +298,8 @@ enum sf_err sf_catalog_head_admit(struct sf_catalog *catalog, uint64_t namespace
 
 /* ---- jobs --------------------------------------------------------------------------------- */
 
-/* Up to `limit` active collections after `from`, of one status or (NULL) of any. */
+/* Up to `limit` active collections after `from`, of one status but IDLE or (NULL) of any. The
+ * second condition on the status is that of the index. */
 static enum sf_err next_places(struct sf_catalog *catalog, const char *status, struct place from,
                                struct place *out_places, size_t limit, size_t *out_count,
                                struct sf_diag *diag)
@@ -314,7 +315,8 @@ static enum sf_err next_places(struct sf_catalog *catalog, const char *status, s
               " WHERE lifecycle_state = 'ACTIVE' AND (namespace_id > ?1 OR (namespace_id = ?1"
               " AND collection_id > ?2)) ORDER BY namespace_id, collection_id LIMIT ?3"
             : "SELECT namespace_id, collection_id FROM collections"
-              " WHERE manifest_head_reconciler_status = ?4 AND (namespace_id > ?1"
+              " WHERE manifest_head_reconciler_status = ?4"
+              " AND manifest_head_reconciler_status <> 'IDLE' AND (namespace_id > ?1"
               " OR (namespace_id = ?1 AND collection_id > ?2))"
               " ORDER BY namespace_id, collection_id LIMIT ?3",
         diag, &stmt);
