@@ -141,6 +141,9 @@ enum sf_err sf_catalog_project_release_collection(struct sf_sql_conn *conn,
          " AND collection_id = ?2"),
         "DELETE FROM collection_lifecycle_windows WHERE namespace_id = ?1 AND collection_id = ?2",
         "DELETE FROM catalog_adoptions WHERE namespace_id = ?1 AND collection_id = ?2",
+        "DELETE FROM lifecycle_transition_claims WHERE namespace_id = ?1 AND collection_id = ?2",
+        "DELETE FROM collection_index_backlogs WHERE namespace_id = ?1 AND collection_id = ?2",
+        "DELETE FROM collection_observations WHERE namespace_id = ?1 AND collection_id = ?2",
     };
     enum sf_err err = SF_OK;
     for (size_t i = 0; i < SF_ARRAY_LEN(deletes) && err == SF_OK; i++)
