@@ -111,9 +111,8 @@ void sf_catalog_ahead_destroy(struct sf_catalog_ahead *ahead)
 }
 
 static void fetch_some(struct sf_catalog *catalog, struct sf_sched *sched,
-                       const struct sf_buf *keys, size_t count)
+                       struct sf_catalog_ahead *ahead, const struct sf_buf *keys, size_t count)
 {
-    struct sf_catalog_ahead *ahead = catalog->ahead;
     struct sf_catalog_fetch *items = sf_calloc(count + 1, sizeof(*items));
     for (size_t i = 0; i < count; i++)
         sf_buf_append(&items[i].key, keys[i].data, keys[i].len);
@@ -132,16 +131,27 @@ static void fetch_some(struct sf_catalog *catalog, struct sf_sched *sched,
     free(items);
 }
 
+void sf_catalog_ahead_forget(struct sf_catalog_ahead *ahead)
+{
+    sf_map_clear(ahead->items, item_destroy);
+}
+
+void sf_catalog_ahead_add(struct sf_catalog *catalog, struct sf_sched *sched,
+                          struct sf_catalog_ahead *ahead, const struct sf_buf *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i += SF_CATALOG_FETCH_MAX) {
+        size_t some = count - i < SF_CATALOG_FETCH_MAX ? count - i : SF_CATALOG_FETCH_MAX;
+        fetch_some(catalog, sched, ahead, keys + i, some);
+    }
+}
+
 void sf_catalog_ahead_fetch(struct sf_catalog *catalog, struct sf_sched *sched,
                             const struct sf_buf *keys, size_t count)
 {
     if (catalog->ahead == NULL)
         return;
-    sf_map_clear(catalog->ahead->items, item_destroy);
-    for (size_t i = 0; i < count; i += SF_CATALOG_FETCH_MAX) {
-        size_t some = count - i < SF_CATALOG_FETCH_MAX ? count - i : SF_CATALOG_FETCH_MAX;
-        fetch_some(catalog, sched, keys + i, some);
-    }
+    sf_catalog_ahead_forget(catalog->ahead);
+    sf_catalog_ahead_add(catalog, sched, catalog->ahead, keys, count);
 }
 
 bool sf_catalog_ahead_take(struct sf_catalog_ahead *ahead, struct sf_view key,

@@ -1,7 +1,7 @@
 /*
  * Many objects at once: reads that run side by side, pointers that are put in batches. For the
- * start, where the rest of the code reads one object after another: what was fetched ahead is found
- * by sf_catalog_read without a request.
+ * start and the check, where the rest of the code reads one object after another: what was fetched
+ * ahead is found without a request.
  */
 #ifndef SF_CATALOG_FETCH_H
 #define SF_CATALOG_FETCH_H
@@ -28,8 +28,14 @@ struct sf_catalog_ahead;
 struct sf_catalog_ahead *sf_catalog_ahead_new(void);
 void sf_catalog_ahead_destroy(struct sf_catalog_ahead *ahead);
 
-/* Fetches `keys` (any number; buffers stay the caller's) ahead; what is absent or cannot be read is
- * left to the read itself. Forgets what an earlier call fetched and nobody took. */
+/* Fetches `keys` (any number, SF_CATALOG_FETCH_MAX at once; buffers stay the caller's) into
+ * `ahead`; what is absent or cannot be read is left to the read itself. Forgets: what nobody took.
+ */
+void sf_catalog_ahead_add(struct sf_catalog *catalog, struct sf_sched *sched,
+                          struct sf_catalog_ahead *ahead, const struct sf_buf *keys, size_t count);
+void sf_catalog_ahead_forget(struct sf_catalog_ahead *ahead);
+
+/* The same for sf_catalog_read, while opening; forgets what an earlier call fetched. */
 void sf_catalog_ahead_fetch(struct sf_catalog *catalog, struct sf_sched *sched,
                             const struct sf_buf *keys, size_t count);
 

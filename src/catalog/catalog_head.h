@@ -175,6 +175,25 @@ enum sf_err sf_catalog_head_admit(struct sf_catalog *catalog, uint64_t namespace
 /* SF_CATALOG_UNAVAILABLE of a collection whose head is in ERROR. */
 enum sf_err sf_catalog_head_gated(struct sf_diag *diag);
 
+/* What a look without moves saw. */
+struct sf_catalog_head_seen {
+    bool active;                                /* there is an active collection */
+    enum sf_catalog_head_state state;           /* head against pointer */
+    SF_PB(ManifestHeadReconcilerStatus) status; /* of the row */
+    const char *reason;                         /* BROKEN: static text */
+    uint64_t pointer_version;                   /* committed; 0 = nothing was published */
+    const SF_PB(CollectionRow) * row;           /* in the arena */
+};
+
+/* Looks at one collection and moves nothing; under its gate. Errors as the reads. */
+enum sf_err sf_catalog_head_examine(struct sf_catalog *catalog, const SF_PB(CollectionRef) * ref,
+                                    struct sf_arena *arena, struct sf_diag *diag,
+                                    struct sf_catalog_head_seen *out_seen);
+
+/* Repairs one collection's head as the job does; takes its gate. *out_equal: it converged. */
+enum sf_err sf_catalog_head_mend(struct sf_catalog *catalog, const SF_PB(CollectionRef) * ref,
+                                 struct sf_arena *arena, struct sf_diag *diag, bool *out_equal);
+
 /* Jobs: repairs what is known to be behind, then looks where hints point; looks at the next
  * collections in order (by hand only). */
 enum sf_err sf_catalog_heads_run(struct sf_catalog *catalog, struct sf_sched *sched,

@@ -296,6 +296,35 @@ enum sf_err sf_catalog_head_admit(struct sf_catalog *catalog, uint64_t namespace
     return err;
 }
 
+enum sf_err sf_catalog_head_examine(struct sf_catalog *catalog, const SF_PB(CollectionRef) * ref,
+                                    struct sf_arena *arena, struct sf_diag *diag,
+                                    struct sf_catalog_head_seen *out_seen)
+{
+    struct look look;
+    look_init(&look, catalog, ref->namespace_id, ref->collection_id, arena, diag);
+    enum sf_err err = look_row(&look);
+    if (err == SF_OK && look.row != NULL)
+        err = look_objects(&look);
+    *out_seen = (struct sf_catalog_head_seen){
+        .active = look.row != NULL,
+        .state = look.state,
+        .status = look.status,
+        .reason = look.reason,
+        .pointer_version = look.pointer == NULL ? 0 : look.pointer->committed_manifest_version,
+        .row = look.row};
+    return err;
+}
+
+enum sf_err sf_catalog_head_mend(struct sf_catalog *catalog, const SF_PB(CollectionRef) * ref,
+                                 struct sf_arena *arena, struct sf_diag *diag, bool *out_equal)
+{
+    struct look look;
+    look_init(&look, catalog, ref->namespace_id, ref->collection_id, arena, diag);
+    enum sf_err err = repair(&look, false);
+    *out_equal = err == SF_OK && look.row != NULL && look.state == SF_CATALOG_HEAD_EQUAL;
+    return err;
+}
+
 /* ---- jobs --------------------------------------------------------------------------------- */
 
 /* Up to `limit` active collections after `from`, of one status but IDLE or (NULL) of any. The

@@ -402,6 +402,11 @@ void sf_catalog_key_segment(struct sf_buf *out, uint64_t epoch);
 /* Slot of a segment's key; false when it is not one. */
 bool sf_catalog_segment_of_key(struct sf_view key, uint64_t *out_epoch);
 
+/* Ids in "catalog/HH/{ns}/[{collection}/]{name}"; collection 0 = the key is of the namespace.
+ * False: it is no such key. *out_name points into it. */
+bool sf_catalog_key_ids(struct sf_view key, uint64_t *out_namespace_id, uint64_t *out_collection_id,
+                        struct sf_view *out_name);
+
 /* "PUT_NAMESPACE_METADATA" of a kind. */
 const char *sf_catalog_kind_name(SF_PB(CommandKind) kind);
 

@@ -27,31 +27,13 @@ struct control_key {
     uint64_t number;                      /* revision or version */
 };
 
-static bool take_id(struct sf_view *rest, uint64_t *out)
-{
-    const char *slash = memchr(rest->ptr, '/', rest->len);
-    if (slash == NULL)
-        return false;
-    size_t len = (size_t)(slash - (const char *)rest->ptr);
-    bool ok = sf_parse_u64(sf_view_bytes(rest->ptr, len), out);
-    *rest = sf_view_bytes(rest->ptr + len + 1, rest->len - len - 1);
-    return ok;
-}
-
 /* "catalog/HH/{ns}/[{collection}/]{family}_v{number}[_token].json" */
 static bool parse_control(const char *key, struct control_key *out)
 {
-    struct sf_view rest = sf_view_str(key);
-    uint64_t id = 0;
+    struct sf_view rest;
     *out = (struct control_key){0};
-    if (rest.len < 11 || memcmp(rest.ptr, "catalog/", 8) != 0 || rest.ptr[10] != '/')
+    if (!sf_catalog_key_ids(sf_view_str(key), &out->namespace_id, &out->collection_id, &rest))
         return false;
-    rest = sf_view_bytes(rest.ptr + 11, rest.len - 11);
-    if (!take_id(&rest, &out->namespace_id))
-        return false;
-    if (memchr(rest.ptr, '/', rest.len) != NULL && !take_id(&rest, &id))
-        return false;
-    out->collection_id = id;
     size_t at = 0;
     while (at + 1 < rest.len && !(rest.ptr[at] == '_' && rest.ptr[at + 1] == 'v'))
         at++;

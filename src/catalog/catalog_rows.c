@@ -508,6 +508,30 @@ void sf_catalog_cursor_fini(struct sf_catalog_cursor *cursor)
         sf_buf_fini(&cursor->texts[i]);
 }
 
+void sf_catalog_cursor_before(struct sf_catalog_cursor *cursor, enum sf_catalog_table table,
+                              uint64_t namespace_id)
+{
+    SF_ASSERT(strcmp(tables[table].columns[0].name, "namespace_id") == 0);
+    cursor->started = true;
+    cursor->level = tables[table].key_count;
+    /* with one key column the query is for what lies beyond it */
+    cursor->numbers[0] = cursor->level == 1 && namespace_id > 0 ? namespace_id - 1 : namespace_id;
+}
+
+uint64_t sf_catalog_row_namespace(enum sf_catalog_table table, const ProtobufCMessage *row)
+{
+    if (strcmp(tables[table].columns[0].name, "namespace_id") != 0)
+        return 0;
+    pthread_once(&prepare_once, prepare_tables);
+    const struct path *path = &prepared[table].paths[0];
+    const ProtobufCMessage *owner = field_owner(row, path);
+    uint64_t namespace_id = 0;
+    if (owner != NULL)
+        memcpy(&namespace_id, (const char *)owner + path->steps[path->depth - 1]->offset,
+               sizeof(namespace_id));
+    return namespace_id;
+}
+
 static void cursor_move(const struct table *table, struct sf_catalog_cursor *cursor,
                         struct sf_sql_stmt *stmt)
 {

@@ -35,6 +35,14 @@ struct sf_catalog_cursor {
 };
 void sf_catalog_cursor_fini(struct sf_catalog_cursor *cursor);
 
+/* Sets a fresh cursor before the first row of a namespace; the walk goes on past its last. Of a
+ * table whose first key column is namespace_id. */
+void sf_catalog_cursor_before(struct sf_catalog_cursor *cursor, enum sf_catalog_table table,
+                              uint64_t namespace_id);
+
+/* Namespace of a row by its key, 0 = its key names none. */
+uint64_t sf_catalog_row_namespace(enum sf_catalog_table table, const ProtobufCMessage *row);
+
 /* Rows of one read. */
 struct sf_catalog_batch {
     ProtobufCMessage **rows; /* in the arena */

@@ -105,6 +105,12 @@ sf_catalog_sql_statistics_newest(struct sf_sql_conn *conn, const SF_PB(Collectio
                                  const char *token, struct sf_arena *arena, struct sf_diag *diag,
                                  SF_PB(OptimizerStatisticsSnapshotObject) * *out_snapshot);
 
+/* Makes a fresh snapshot of the collection, moves the head to it and shows both; takes its gate.
+ * Nothing when no generation serves. Errors as the job. */
+enum sf_err sf_catalog_statistics_renew(struct sf_catalog *catalog,
+                                        const SF_PB(CollectionRef) * ref, struct sf_arena *arena,
+                                        struct sf_diag *diag);
+
 /* Jobs: a snapshot for each changed collection; removal of pruned snapshots' objects. */
 enum sf_err sf_catalog_run_statistics(struct sf_catalog *catalog, struct sf_sched *sched,
                                       struct sf_diag *diag, uint64_t *out_done);

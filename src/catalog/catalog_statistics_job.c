@@ -202,6 +202,15 @@ static enum sf_err project_statistics(struct sf_catalog *catalog,
     return err;
 }
 
+enum sf_err sf_catalog_statistics_renew(struct sf_catalog *catalog,
+                                        const SF_PB(CollectionRef) * ref, struct sf_arena *arena,
+                                        struct sf_diag *diag)
+{
+    const struct sf_catalog_work work = {.namespace_id = ref->namespace_id,
+                                         .collection_id = ref->collection_id};
+    return project_statistics(catalog, &work, arena, diag);
+}
+
 enum sf_err sf_catalog_run_statistics(struct sf_catalog *catalog, struct sf_sched *sched,
                                       struct sf_diag *diag, uint64_t *out_done)
 {

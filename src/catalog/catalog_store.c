@@ -159,6 +159,29 @@ bool sf_catalog_segment_of_key(struct sf_view key, uint64_t *out_epoch)
     return true;
 }
 
+static bool take_id(struct sf_view *rest, uint64_t *out)
+{
+    const char *slash = memchr(rest->ptr, '/', rest->len);
+    if (slash == NULL)
+        return false;
+    size_t len = (size_t)(slash - (const char *)rest->ptr);
+    bool ok = sf_parse_u64(sf_view_bytes(rest->ptr, len), out);
+    *rest = sf_view_bytes(rest->ptr + len + 1, rest->len - len - 1);
+    return ok;
+}
+
+bool sf_catalog_key_ids(struct sf_view key, uint64_t *out_namespace_id, uint64_t *out_collection_id,
+                        struct sf_view *out_name)
+{
+    *out_namespace_id = *out_collection_id = 0;
+    if (key.len < 11 || memcmp(key.ptr, "catalog/", 8) != 0 || key.ptr[10] != '/')
+        return false;
+    *out_name = sf_view_bytes(key.ptr + 11, key.len - 11);
+    return take_id(out_name, out_namespace_id) &&
+           (memchr(out_name->ptr, '/', out_name->len) == NULL ||
+            take_id(out_name, out_collection_id));
+}
+
 const char *sf_catalog_kind_name(SF_PB(CommandKind) kind)
 {
     const ProtobufCEnumValue *value = protobuf_c_enum_descriptor_get_value(
