@@ -1,7 +1,8 @@
 /*
  * Quota inside src/catalog: who may spend how much of a namespace's budgets (note 5.10). Files:
  * _quota_bucket is the arithmetic of one budget, _quota_state one namespace's durable state and
- * memory, _quota the requests on a namespace's lane, _quota_sql the rows, _quota_rpc what comes in.
+ * memory, _quota the requests on a namespace's lane, _quota_sql the rows, _quota_rpc what comes in,
+ * _quota_check compares row and object.
  */
 #ifndef SF_CATALOG_QUOTA_H
 #define SF_CATALOG_QUOTA_H
@@ -174,6 +175,29 @@ void sf_quota_press(struct sf_quota_namespace *ns,
 /* A rebuild's last step but one: every namespace that ever leased gets a new quota epoch. */
 enum sf_err sf_catalog_quota_rebuild(struct sf_catalog *catalog, struct sf_sched *sched,
                                      struct sf_diag *diag);
+
+/* ---- check (catalog_quota_check.c) --------------------------------------------------------- */
+
+enum sf_quota_checked_state {
+    SF_QUOTA_CHECKED_SAME,      /* the row shows the object, or there is neither */
+    SF_QUOTA_CHECKED_NO_ROW,    /* the object stands alone */
+    SF_QUOTA_CHECKED_NO_OBJECT, /* the row stands alone */
+    SF_QUOTA_CHECKED_DIFFERS    /* the row says something else */
+};
+
+/* What a check of one namespace found. */
+struct sf_quota_checked {
+    enum sf_quota_checked_state state; /* before the repair */
+    bool live;     /* the namespace leases: it has a row and is not tombstoned */
+    bool expected; /* the object is of an owner before, or its row is about to be written */
+    bool repaired; /* adopted under a higher quota epoch */
+};
+
+/* Compares a namespace's row with its object on its lane, and with `repair` mends a difference of a
+ * live one. On a task of another lane, without gates; blocks. Errors as sf_quota_adopt. */
+SF_MUST_USE enum sf_err sf_quota_check(struct sf_catalog *catalog, struct sf_sched *sched,
+                                       uint64_t namespace_id, bool repair, struct sf_arena *arena,
+                                       struct sf_diag *diag, struct sf_quota_checked *out);
 
 /* Plane of a dimension; dimension of a name, SF_CATALOG_DIMENSIONS when unknown. */
 SF_PB(ApiPlane) sf_quota_plane(enum sf_catalog_dimension dimension);

@@ -3,9 +3,10 @@ import contextlib
 import json
 import re
 import sqlite3
+import time
 
 from catalog_calls import caught_up, get_collection, get_namespace, list_collections, run_job
-from harness import DURABLE, VISIBLE, Api, Stream, batch, fresh, row, run, server, sf, sfctl
+from harness import DURABLE, VISIBLE, Api, Stream, batch, fresh, row, run, server, sf, sfctl, wait_for
 
 SERVER = server()
 SERVER.start()
@@ -118,6 +119,32 @@ def test_fsck_lost_row():
     assert json_of("fsck", "--dry-run").get("problems", "0") == "0"
 
 
+def test_fsck_drop_and_statistics():
+    """Tombstones and statistics are compared, too; one namespace alone is."""
+    path, ref = collection(rows=2)
+    name = path.split("/")[0]
+    done("stats", "analyze", path)
+    gone, lost = collection()
+    done("collection", "drop", gone)
+    caught_up(Api(SERVER))
+    assert json_of("fsck").get("problems", "0") == "0"
+    digest = authoritative(json_of("projection", "digest"))
+    with projection() as connection:
+        connection.execute("DELETE FROM collection_statistics_heads WHERE collection_id = ?", (ref.collection_id - (1 << 63),))
+        connection.execute("DELETE FROM collection_tombstones WHERE collection_id = ?", (lost.collection_id - (1 << 63),))
+    found = json_of("fsck", "--dry-run", code=4)
+    assert sorted((one["kind"], one["subject"]) for one in found["findings"]) == [
+        ("row_missing", "collection_statistics_heads"), ("row_missing", "collection_tombstones")], found
+    text = done("fsck", "--dry-run", "--namespace", gone.split("/")[0], code=4)
+    assert text.startswith(f"PROBLEM row_missing collection_tombstones catalog/") and " 1 problems, 0 repaired" in text, text
+    assert "its tombstone stands; a row does not show it; the tombstone is the truth" in text, text
+    assert "(repair: the rows of collection and tombstone are written from the objects)" in text, text
+    text = done("fsck", "--namespace", name)
+    assert "(repaired: rows of head and snapshot are written from the objects)" in text, text
+    assert json_of("fsck")["repaired"] == "1"
+    assert json_of("fsck").get("problems", "0") == "0" and authoritative(json_of("projection", "digest")) == digest
+
+
 def test_replay():
     path, _ = collection()
     name = path.split("/")[0]
@@ -216,6 +243,22 @@ def test_stats():
     assert "t1" in table, table
     assert "SF_RESOURCE_NOT_FOUND" in fails(1, "stats", "show", path + "x")
     fails(2, "stats", "show")
+
+
+def test_fsck_given_up():
+    """Once its client is gone a check ends, between two pages. Last, for it leaves projectors with much to do."""
+    a = Api(SERVER)
+    ns = a.namespace()
+    for at in range(300):
+        a.collection(ns.namespace_id, f"c{at}")
+    gave_up = lambda: 'error="the caller cancelled"' in SERVER.log()  # noqa: E731
+    for ms in (5, 10, 20, 40, 80):
+        if SERVER.sfctl("--timeout", str(ms), "fsck", "--dry-run").returncode == 3:
+            time.sleep(0.5)
+        if gave_up():
+            break
+    wait_for(gave_up, "a check that was given up")
+    assert json_of("fsck", "--dry-run").get("problems", "0") == "0"
 
 
 run(globals())

@@ -152,6 +152,8 @@ static enum sf_err wire_list(struct sf_store *store, struct sf_sched *sched, str
     (void)sched;
     atomic_fetch_add(&wire->lists, 1);
     note(wire, "list", prefix);
+    if (wire->listed != NULL)
+        wire->listed(wire->listed_arg);
     if (prefix.len == 0 || (prefix.len >= 11 && memcmp(prefix.ptr, "catalog-log", 11) == 0))
         atomic_store(&wire->listed_records, true);
     if (atomic_load(&wire->dead))

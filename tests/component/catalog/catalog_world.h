@@ -37,6 +37,8 @@ struct wire {
     pthread_mutex_t trace_mu;    /* guards the trace */
     struct sf_buf trace;         /* one line a request: "get KEY", "put KEY", ... */
     struct sf_buf *log;          /* "put KEY" lines of applied puts; NULL = not wanted */
+    void (*listed)(void *arg);   /* runs with each listing; NULL = nothing */
+    void *listed_arg;            /* of `listed` */
 };
 
 struct world {

@@ -246,6 +246,8 @@ void operate_checkpoint(struct client *c);
 void operate_verify(struct client *c);
 /* The catalog is checked: nothing may be amiss. */
 void operate_sound(struct client *c);
+/* It is repaired: then nothing is left that a repair could mend. After the last comparison. */
+void operate_mended(struct client *c);
 /* A round of retention, or rounds until nothing is left to remove. */
 void operate_retention(struct client *c, bool until_done);
 

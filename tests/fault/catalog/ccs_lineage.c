@@ -138,6 +138,16 @@ static void run_resurvey(struct sim_process *process, void *arg)
     w->reread = true;
 }
 
+static void run_mended(struct sim_process *process, void *arg)
+{
+    struct world *w = arg;
+    struct client c = {.w = w, .process = process};
+    c.arena = sf_arena_new((size_t)64 << 20);
+    operate_mended(&c);
+    sf_arena_destroy(c.arena);
+    w->reread = true;
+}
+
 static bool is_surveyed(struct sim *sim, void *ctx)
 {
     const struct world *w = ctx;
@@ -255,6 +265,7 @@ void lineage_finish(struct world *w, struct sim_process *clients)
     judge_bindings(h);
     compare_surveys(h);
     check_same_text(w, "rows", &before, &after);
+    survey(w, clients, run_mended, "a repair mends what it can");
     sim_trace(w->sim, "%zu calls, %zu commands", h->call_count, h->command_count);
     free(h->survey);
     sf_buf_fini(&before);

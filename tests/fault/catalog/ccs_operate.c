@@ -100,23 +100,30 @@ static void run_some_job(struct client *c)
     (void)operate(c, false, "RunCatalogJob", &run.base, &response);
 }
 
-/* `sound`: nothing may be amiss. */
-static void check_catalog(struct client *c, bool sound)
+static const SF_PB(CheckCatalogResponse) *
+    check_once(struct client *c, bool until_answered, bool repair)
 {
     SF_PB(CheckCatalogRequest) request;
     const ProtobufCMessage *response = NULL;
     searchfabric__v1__check_catalog_request__init(&request);
-    request.repair = !sound && sf_rng_below(sim_rng(c->w->sim), 2) == 0;
-    if (operate(c, sound, "CheckCatalog", &request.base, &response) != SF_OK || !sound)
-        return;
-    const SF_PB(CheckCatalogResponse) *found = (const void *)response;
-    for (size_t i = 0; i < found->n_findings; i++) {
+    request.repair = repair;
+    if (operate(c, until_answered, "CheckCatalog", &request.base, &response) != SF_OK)
+        return NULL;
+    return (const void *)response;
+}
+
+/* `sound`: nothing may be amiss; `mended`: nor is anything left that a repair would mend. */
+static void check_catalog(struct client *c, bool sound, bool mended)
+{
+    const SF_PB(CheckCatalogResponse) *found =
+        check_once(c, sound, !sound && sf_rng_below(sim_rng(c->w->sim), 2) == 0);
+    for (size_t i = 0; sound && i < found->n_findings; i++) {
         const SF_PB(CatalogFinding) *finding = found->findings[i];
-        if (finding->problem)
+        if (finding->problem || (mended && finding->repair[0] != '\0'))
             sim_violation(c->w->sim, "the check finds %s of %s %s: %s", finding->kind,
                           finding->subject, finding->key, finding->explanation);
     }
-    if (found->problems != 0)
+    if (sound && found->problems != 0)
         sim_violation(c->w->sim, "the check counts %" PRIu64 " problems", found->problems);
 }
 
@@ -130,7 +137,7 @@ void operate_step(struct client *c)
     else if (lot < 60 && operate_serves("VerifyCheckpoint"))
         verify_checkpoint(c, false);
     else if (lot < 75 && operate_serves("CheckCatalog"))
-        check_catalog(c, false);
+        check_catalog(c, false, false);
     else
         run_some_job(c);
     sf_arena_reset(c->arena);
@@ -152,7 +159,15 @@ void operate_verify(struct client *c)
 void operate_sound(struct client *c)
 {
     if (operate_serves("CheckCatalog"))
-        check_catalog(c, true);
+        check_catalog(c, true, false);
+}
+
+void operate_mended(struct client *c)
+{
+    if (!operate_serves("CheckCatalog"))
+        return;
+    (void)check_once(c, true, true);
+    check_catalog(c, true, true);
 }
 
 /* ---- retention ---------------------------------------------------------------------------- */

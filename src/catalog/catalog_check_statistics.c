@@ -1,0 +1,651 @@
+/*
+ * Model: the head object names the snapshot that a collection serves; rows show both, and a few
+ * older snapshots. Snapshot objects are immutable. A head whose snapshot is gone cannot be served
+ * after a rebuild: a fresh snapshot is made from the committed manifest and the head moved to it.
+ * A snapshot that no head, row or retired row names is an orphan. It may be deleted once it is as
+ * old as a pruned one must be: its key holds the timestamp of its making and is never written
+ * again. A base (timestamp 0) stays, for its identity is fixed.
+ */
+#include "catalog/catalog_check_priv.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/pbjson.h"
+#include "catalog/catalog_projector.h"
+#include "catalog/catalog_rules.h"
+#include "catalog/catalog_statistics.h"
+
+/* Of one collection, as its objects and rows have it. */
+struct statistics {
+    const SF_PB(OptimizerStatisticsHeadObject) * head; /* NULL = none */
+    const SF_PB(OptimizerStatisticsSnapshotObject) *
+        snapshot;       /* that it names; NULL = it is gone */
+    bool head_row;      /* there is one */
+    bool head_row_same; /* and it says what the head says */
+    bool snapshot_row;  /* of the snapshot */
+    bool due;           /* a projector's cycle is due */
+};
+
+static struct sf_sql_conn *reader(struct sf_check *c)
+{
+    return sf_sql_acquire(c->catalog->deps.sql, c->sched, SF_SQL_READ);
+}
+
+/* First column of the first row as a number; *out_row false = there is none. */
+static enum sf_err one_number(struct sf_check *c, const char *sql, const SF_PB(CollectionRef) * ref,
+                              const char *token, const uint64_t *ts, int64_t *out_value,
+                              bool *out_row)
+{
+    struct sf_sql_stmt *stmt;
+    struct sf_sql_conn *conn = reader(c);
+    enum sf_err err = sf_sql_prepare(conn, sql, c->diag, &stmt);
+    *out_row = false;
+    *out_value = 0;
+    if (err == SF_OK) {
+        sf_sql_bind_u64(stmt, 1, ref->namespace_id);
+        sf_sql_bind_u64(stmt, 2, ref->collection_id);
+        if (token != NULL)
+            sf_sql_bind_text(stmt, 3, sf_view_str(token));
+        if (ts != NULL)
+            sf_sql_bind_u64(stmt, 4, *ts);
+        err = sf_sql_step(stmt, c->diag, out_row);
+        if (err == SF_OK && *out_row)
+            *out_value = sf_sql_col_i64(stmt, 0);
+        sf_sql_finish(stmt);
+    }
+    sf_sql_release(conn);
+    return err;
+}
+
+#define OF_SNAPSHOT                                                                                \
+    " WHERE namespace_id = ?1 AND collection_id = ?2"                                              \
+    " AND applied_schema_generation_token = ?3 AND stats_commit_ts = ?4"
+
+static enum sf_err has_snapshot_row(struct sf_check *c, const SF_PB(CollectionRef) * ref,
+                                    const char *token, uint64_t ts, bool *out_has)
+{
+    int64_t value;
+    return one_number(c, "SELECT 1 FROM collection_statistics_snapshots" OF_SNAPSHOT, ref, token,
+                      &ts, &value, out_has);
+}
+
+static enum sf_err read_head_row(struct sf_check *c, const SF_PB(CollectionRef) * ref,
+                                 struct statistics *out)
+{
+    struct sf_sql_stmt *stmt;
+    const SF_PB(OptimizerStatisticsHeadObject) *head = out->head;
+    struct sf_sql_conn *conn = reader(c);
+    enum sf_err err = sf_sql_prepare(
+        conn,
+        "SELECT latest_applied_schema_version, latest_applied_schema_generation_token,"
+        " latest_stats_commit_ts, latest_collected_at_unix_ms FROM collection_statistics_heads"
+        " WHERE namespace_id = ?1 AND collection_id = ?2",
+        c->diag, &stmt);
+    if (err == SF_OK) {
+        sf_sql_bind_u64(stmt, 1, ref->namespace_id);
+        sf_sql_bind_u64(stmt, 2, ref->collection_id);
+        err = sf_sql_step(stmt, c->diag, &out->head_row);
+        out->head_row_same =
+            err == SF_OK && out->head_row && head != NULL &&
+            sf_sql_col_u64(stmt, 0) == head->latest_applied_schema_version &&
+            sf_view_equal(sf_sql_col_text(stmt, 1),
+                          sf_view_str(head->latest_applied_schema_generation_token)) &&
+            sf_sql_col_u64(stmt, 2) == head->latest_stats_commit_ts &&
+            sf_sql_col_i64(stmt, 3) == head->latest_collected_at_unix_ms;
+        sf_sql_finish(stmt);
+    }
+    sf_sql_release(conn);
+    return err;
+}
+
+static void snapshot_key(const SF_PB(CollectionRef) * ref,
+                         const SF_PB(OptimizerStatisticsHeadObject) * head, struct sf_buf *out)
+{
+    sf_catalog_key_statistics(out, ref->namespace_id, ref->collection_id,
+                              head->latest_applied_schema_generation_token,
+                              head->latest_stats_commit_ts);
+}
+
+/* Everything about the head at hand. */
+static enum sf_err read_all(struct sf_check *c, const SF_PB(CollectionRef) * ref,
+                            struct statistics *out, bool *out_broken)
+{
+    struct sf_buf key = {0};
+    ProtobufCMessage *found = NULL;
+    int64_t due = 0;
+    bool row = false;
+    *out_broken = false;
+    enum sf_err err = read_head_row(c, ref, out);
+    if (err == SF_OK)
+        err = has_snapshot_row(c, ref, out->head->latest_applied_schema_generation_token,
+                               out->head->latest_stats_commit_ts, &out->snapshot_row);
+    if (err == SF_OK)
+        err = one_number(c,
+                         "SELECT statistics_due FROM catalog_projector_work"
+                         " WHERE namespace_id = ?1 AND collection_id = ?2",
+                         ref, NULL, NULL, &due, &row);
+    out->due = row && due != 0;
+    snapshot_key(ref, out->head, &key);
+    if (err == SF_OK)
+        err = sf_check_read(c, &key,
+                            &searchfabric__v1__optimizer_statistics_snapshot_object__descriptor,
+                            &found, out_broken);
+    out->snapshot = (const SF_PB(OptimizerStatisticsSnapshotObject) *)found;
+    sf_buf_fini(&key);
+    return err;
+}
+
+/* ---- heads --------------------------------------------------------------------------------- */
+
+void sf_check_statistics_wants(struct sf_check *c, const struct sf_check_object *object)
+{
+    const SF_PB(OptimizerStatisticsHeadObject) *head =
+        (const SF_PB(OptimizerStatisticsHeadObject) *)object->message;
+    if (head->collection != NULL)
+        snapshot_key(head->collection, head, sf_check_want(c));
+}
+
+/* With free gates: a fresh snapshot, and does the head name one that stands? */
+static enum sf_err renew(struct sf_check *c)
+{
+    const SF_PB(CollectionRef) *ref = &c->after_ref;
+    struct sf_buf key = {0};
+    ProtobufCMessage *head = NULL, *snapshot = NULL;
+    bool broken = false;
+    const char *text = c->after_text;
+    enum sf_err err = sf_catalog_statistics_renew(c->catalog, ref, c->one, c->diag);
+    sf_catalog_key_statistics_head(&key, ref->namespace_id, ref->collection_id);
+    if (err == SF_OK)
+        err =
+            sf_check_look(c, &key, &searchfabric__v1__optimizer_statistics_head_object__descriptor,
+                          &head, NULL, NULL, &broken);
+    struct sf_buf named = {0};
+    if (err == SF_OK && head != NULL) {
+        snapshot_key(ref, (const SF_PB(OptimizerStatisticsHeadObject) *)head, &named);
+        err = sf_check_look(c, &named,
+                            &searchfabric__v1__optimizer_statistics_snapshot_object__descriptor,
+                            &snapshot, NULL, NULL, &broken);
+    }
+    if (err == SF_OK)
+        sf_check_tell(c, &(struct sf_check_finding){
+                             .kind = "object_missing",
+                             .subject = "optimizer_statistics",
+                             .key = sf_buf_view(&key),
+                             .explanation = text,
+                             .repair = "a fresh snapshot is made from the committed manifest, and "
+                                       "the head moved to it",
+                             .problem = true,
+                             .repaired = snapshot != NULL});
+    sf_buf_fini(&named);
+    sf_buf_fini(&key);
+    return err;
+}
+
+static enum sf_err tell_gone(struct sf_check *c, const SF_PB(CollectionRef) * ref,
+                             const SF_PB(OptimizerStatisticsHeadObject) * head, struct sf_view key)
+{
+    const char *text = sf_arena_printf(
+        c->one,
+        "the head names the snapshot of generation \"%s\" at %" PRIu64 ", and that object is gone: "
+        "a rebuild would fail; the committed manifest is the truth",
+        head->latest_applied_schema_generation_token, head->latest_stats_commit_ts);
+    if (text == NULL)
+        return sf_diag_set(c->diag, SF_ERR_LIMIT, "a finding does not fit its memory");
+    if (c->repair) {
+        searchfabric__v1__collection_ref__init(&c->after_ref);
+        c->after_ref.namespace_id = ref->namespace_id;
+        c->after_ref.collection_id = ref->collection_id;
+        c->after_text = text;
+        c->after = renew;
+        return SF_OK;
+    }
+    sf_check_tell(c, &(struct sf_check_finding){
+                         .kind = "object_missing",
+                         .subject = "optimizer_statistics",
+                         .key = key,
+                         .explanation = text,
+                         .repair = "a fresh snapshot is made from the committed manifest, and the "
+                                   "head moved to it",
+                         .problem = true});
+    return SF_OK;
+}
+
+static enum sf_err show(struct sf_check *c, struct sf_sql_conn *conn, void *arg)
+{
+    return sf_catalog_project_statistics(conn, arg, c->diag);
+}
+
+/* Rows that do not say what the head says. Lagging facts: until the new owner's first use of the
+ * head, or the next cycle, this is expected. */
+static enum sf_err tell_rows(struct sf_check *c, const struct statistics *s, struct sf_view key)
+{
+    struct sf_check_finding f = {
+        .kind = s->head_row && s->snapshot_row ? "row_differs" : "row_missing",
+        .subject =
+            s->snapshot_row ? "collection_statistics_heads" : "collection_statistics_snapshots",
+        .key = key,
+        .explanation = "the rows do not show the snapshot that the head object names; the head "
+                       "object is the truth",
+        .repair = "rows of head and snapshot are written from the objects",
+        .problem = s->head->owner_epoch == c->catalog->owner_epoch && !s->due};
+    enum sf_err err = SF_OK;
+    if (c->repair && s->head->owner_epoch != c->catalog->owner_epoch)
+        err = sf_catalog_statistics_point(c->catalog, c->sched, s->snapshot, c->one, c->diag);
+    if (err == SF_OK)
+        err = sf_check_write(c, show, (void *)(uintptr_t)s->snapshot, &f.repaired);
+    if (err == SF_OK)
+        sf_check_tell(c, &f);
+    return err;
+}
+
+enum sf_err sf_check_statistics_head(struct sf_check *c, struct sf_check_object *object)
+{
+    struct statistics s = {.head = (const SF_PB(OptimizerStatisticsHeadObject) *)object->message};
+    struct sf_check_lineage lineage;
+    SF_PB(CollectionRef) ref;
+    bool broken = false;
+    searchfabric__v1__collection_ref__init(&ref);
+    ref.namespace_id = object->namespace_id;
+    ref.collection_id = object->collection_id;
+    enum sf_err err = sf_check_lineage(c, ref.namespace_id, ref.collection_id, &lineage);
+    if (err != SF_OK)
+        return err;
+    if (lineage.collection == NULL) {
+        sf_check_orphan(c, object,
+                        "the head of a collection that has no row: its name was released; heads "
+                        "are not deleted",
+                        "", false);
+        return SF_OK;
+    }
+    err = read_all(c, &ref, &s, &broken);
+    bool fits = s.snapshot != NULL && s.head_row_same && s.snapshot_row;
+    if (err != SF_OK || broken || fits || sf_check_unsure(c))
+        return err;
+    return s.snapshot == NULL ? tell_gone(c, &ref, s.head, object->key)
+                              : tell_rows(c, &s, object->key);
+}
+
+/* ---- snapshots ----------------------------------------------------------------------------- */
+
+/* Does the head object name it? */
+static enum sf_err head_names(struct sf_check *c, const SF_PB(CollectionRef) * ref,
+                              const char *token, uint64_t ts, bool *out_named)
+{
+    struct sf_buf key = {0};
+    ProtobufCMessage *found = NULL;
+    bool broken = false;
+    sf_catalog_key_statistics_head(&key, ref->namespace_id, ref->collection_id);
+    enum sf_err err =
+        sf_check_look(c, &key, &searchfabric__v1__optimizer_statistics_head_object__descriptor,
+                      &found, NULL, NULL, &broken);
+    sf_buf_fini(&key);
+    const SF_PB(OptimizerStatisticsHeadObject) *head =
+        (const SF_PB(OptimizerStatisticsHeadObject) *)found;
+    *out_named = broken || (head != NULL && head->latest_stats_commit_ts == ts &&
+                            strcmp(head->latest_applied_schema_generation_token, token) == 0);
+    return err;
+}
+
+static enum sf_err is_base(struct sf_check *c, const SF_PB(OptimizerStatisticsSnapshotObject) * s,
+                           bool *out_base)
+{
+    int64_t value;
+    *out_base = false;
+    return s->stats_commit_ts != 0
+               ? SF_OK
+               : one_number(c,
+                            "SELECT 1 FROM schema_generations WHERE namespace_id = ?1"
+                            " AND collection_id = ?2 AND schema_generation_token = ?3",
+                            s->collection, s->applied_schema_generation_token, NULL, &value,
+                            out_base);
+}
+
+static enum sf_err tell_orphan(struct sf_check *c, const struct sf_check_object *object,
+                               const SF_PB(OptimizerStatisticsSnapshotObject) * s)
+{
+    int64_t age_ms = sf_clock_unix_ms(c->catalog->deps.clock) - s->collected_at_unix_ms;
+    bool done = false;
+    if (s->stats_commit_ts == 0) {
+        sf_check_orphan(c, object,
+                        "a zero-row base that no generation needs any more; bases are not deleted",
+                        "", false);
+        return SF_OK;
+    }
+    if (age_ms < SF_CATALOG_STATISTICS_RETENTION_MS) {
+        sf_check_orphan(c, object,
+                        "a statistics snapshot that no head, row or retired row names: a cycle "
+                        "that was cut short left it, or a rebuild forgot it; too young to go",
+                        "", false);
+        return SF_OK;
+    }
+    enum sf_err err = sf_check_delete(c, object->key, &done);
+    if (err == SF_OK)
+        sf_check_orphan(c, object,
+                        "a statistics snapshot that no head, row or retired row names: a cycle "
+                        "that was cut short left it, or a rebuild forgot it",
+                        "the object is deleted; its key is never written again", done);
+    return err;
+}
+
+enum sf_err sf_check_statistics_snapshot(struct sf_check *c, struct sf_check_object *object)
+{
+    const SF_PB(OptimizerStatisticsSnapshotObject) *s =
+        (const SF_PB(OptimizerStatisticsSnapshotObject) *)object->message;
+    int64_t value;
+    bool named = false;
+    if (s->collection == NULL || s->collection->namespace_id != object->namespace_id ||
+        s->collection->collection_id != object->collection_id)
+        return sf_diag_set(c->diag, SF_ERR_CORRUPT, "%.*s is of another collection",
+                           (int)object->key.len, (const char *)object->key.ptr);
+    enum sf_err err = has_snapshot_row(c, s->collection, s->applied_schema_generation_token,
+                                       s->stats_commit_ts, &named);
+    if (err == SF_OK && !named)
+        err = is_base(c, s, &named);
+    if (err != SF_OK || named || sf_check_unsure(c))
+        return err;
+    err = one_number(c, "SELECT 1 FROM retired_statistics_snapshots" OF_SNAPSHOT, s->collection,
+                     s->applied_schema_generation_token, &s->stats_commit_ts, &value, &named);
+    if (err == SF_OK && !named)
+        err = head_names(c, s->collection, s->applied_schema_generation_token, s->stats_commit_ts,
+                         &named);
+    return err == SF_OK && !named ? tell_orphan(c, object, s) : err;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* A row's identity; texts in `page`. */
+struct row {
+    SF_PB(CollectionRef) ref;
+    const char *token; /* "" = of a head */
+    uint64_t ts;
+    uint64_t version;
+    int64_t collected_at_ms;
+    const SF_PB(OptimizerStatisticsSnapshotObject) * shown; /* of a snapshot's row */
+};
+
+#define AFTER_COLLECTION " (namespace_id > ?1 OR (namespace_id = ?1 AND collection_id > ?2))"
+#define HEADS                                                                                      \
+    "SELECT namespace_id, collection_id FROM collection_statistics_heads WHERE" AFTER_COLLECTION
+#define SNAPSHOTS                                                                                  \
+    "SELECT namespace_id, collection_id, applied_schema_generation_token, stats_commit_ts,"        \
+    " applied_schema_version, collected_at_unix_ms, snapshot_json"                                 \
+    " FROM collection_statistics_snapshots WHERE (" AFTER_COLLECTION                               \
+    " OR (namespace_id = ?1 AND collection_id = ?2 AND (applied_schema_generation_token > ?3"      \
+    " OR (applied_schema_generation_token = ?3 AND stats_commit_ts > ?4))))"
+#define SNAPSHOTS_ORDER                                                                            \
+    " ORDER BY namespace_id, collection_id, applied_schema_generation_token, stats_commit_ts "     \
+    "LIMIT"
+
+static const char *query_of(bool heads, bool one)
+{
+    if (heads)
+        return one ? HEADS " AND namespace_id = ?3 ORDER BY namespace_id, collection_id LIMIT ?4"
+                   : HEADS " ORDER BY namespace_id, collection_id LIMIT ?3";
+    return one ? SNAPSHOTS " AND namespace_id = ?5" SNAPSHOTS_ORDER " ?6"
+               : SNAPSHOTS SNAPSHOTS_ORDER " ?5";
+}
+
+static enum sf_err take_row(struct sf_check *c, struct sf_sql_stmt *stmt, bool heads,
+                            struct row *out)
+{
+    ProtobufCMessage *shown = NULL;
+    *out = (struct row){.token = ""};
+    searchfabric__v1__collection_ref__init(&out->ref);
+    out->ref.namespace_id = sf_sql_col_u64(stmt, 0);
+    out->ref.collection_id = sf_sql_col_u64(stmt, 1);
+    if (heads)
+        return SF_OK;
+    out->token = sf_arena_str(c->page, sf_sql_col_text(stmt, 2));
+    out->ts = sf_sql_col_u64(stmt, 3);
+    out->version = sf_sql_col_u64(stmt, 4);
+    out->collected_at_ms = sf_sql_col_i64(stmt, 5);
+    struct sf_diag broken; /* a row that does not decode differs */
+    sf_diag_init(&broken);
+    enum sf_err err =
+        sf_pbjson_decode(&searchfabric__v1__optimizer_statistics_snapshot_object__descriptor,
+                         sf_sql_col_text(stmt, 6), c->page, &broken, &shown);
+    out->shown = err == SF_OK ? (const SF_PB(OptimizerStatisticsSnapshotObject) *)shown : NULL;
+    return err == SF_ERR_LIMIT || out->token == NULL
+               ? sf_diag_set(c->diag, SF_ERR_LIMIT, "too many rows at once")
+               : SF_OK;
+}
+
+/* Rows after `from`, in key order. */
+static enum sf_err read_rows(struct sf_check *c, bool heads, const struct row *from, size_t limit,
+                             struct row *out, size_t *out_count)
+{
+    struct sf_sql_stmt *stmt;
+    struct sf_sql_conn *conn = reader(c);
+    bool row = true;
+    *out_count = 0;
+    enum sf_err err = sf_sql_prepare(conn, query_of(heads, c->namespace_id != 0), c->diag, &stmt);
+    if (err == SF_OK) {
+        int at = 1;
+        sf_sql_bind_u64(stmt, at++, from->ref.namespace_id);
+        sf_sql_bind_u64(stmt, at++, from->ref.collection_id);
+        if (!heads) {
+            sf_sql_bind_text(stmt, at++, sf_view_str(from->token));
+            sf_sql_bind_u64(stmt, at++, from->ts);
+        }
+        if (c->namespace_id != 0)
+            sf_sql_bind_u64(stmt, at++, c->namespace_id);
+        sf_sql_bind_i64(stmt, at, (int64_t)limit);
+        while (err == SF_OK && row && *out_count < limit) {
+            err = sf_sql_step(stmt, c->diag, &row);
+            if (err == SF_OK && row)
+                err = take_row(c, stmt, heads, &out[(*out_count)++]);
+        }
+        sf_sql_finish(stmt);
+    }
+    sf_sql_release(conn);
+    return err;
+}
+
+static void row_key(const struct row *row, bool heads, struct sf_buf *out)
+{
+    if (heads)
+        sf_catalog_key_statistics_head(out, row->ref.namespace_id, row->ref.collection_id);
+    else
+        sf_catalog_key_statistics(out, row->ref.namespace_id, row->ref.collection_id, row->token,
+                                  row->ts);
+}
+
+/* The head of rows is gone: it is pointed anew at what serves. */
+static enum sf_err head_missing(struct sf_check *c, const struct row *row, const struct sf_buf *key)
+{
+    SF_PB(OptimizerStatisticsSnapshotObject) *snapshot = NULL;
+    struct sf_check_finding f = {
+        .kind = "object_missing",
+        .subject = "collection_statistics_heads",
+        .key = sf_buf_view(key),
+        .explanation = "a row shows a statistics head whose object is gone; the serving "
+                       "generation's newest snapshot tells what it is to name",
+        .repair = "the head is put again, naming that snapshot",
+        .problem = true};
+    enum sf_err err = SF_OK;
+    if (c->repair)
+        err =
+            sf_catalog_statistics_load(c->catalog, c->sched, &row->ref, c->one, c->diag, &snapshot);
+    if (err == SF_OK && snapshot != NULL)
+        err = sf_check_write(c, show, snapshot, &f.repaired);
+    if (err == SF_OK)
+        sf_check_tell(c, &f);
+    return err;
+}
+
+#define UPDATE_SNAPSHOT                                                                            \
+    "UPDATE collection_statistics_snapshots SET applied_schema_version = ?5,"                      \
+    " collected_at_unix_ms = ?6, snapshot_json = ?7" OF_SNAPSHOT
+#define DELETE_SNAPSHOT "DELETE FROM collection_statistics_snapshots" OF_SNAPSHOT
+
+/* What stands for a row of a snapshot: NULL = the row goes. */
+struct snapshot_row {
+    const struct row *row;
+    const SF_PB(OptimizerStatisticsSnapshotObject) * wanted;
+};
+
+static enum sf_err write_snapshot_row(struct sf_check *c, struct sf_sql_conn *conn, void *arg)
+{
+    const struct snapshot_row *w = arg;
+    struct sf_sql_stmt *stmt;
+    enum sf_err err =
+        sf_sql_prepare(conn, w->wanted == NULL ? DELETE_SNAPSHOT : UPDATE_SNAPSHOT, c->diag, &stmt);
+    if (err != SF_OK)
+        return err;
+    sf_sql_bind_u64(stmt, 1, w->row->ref.namespace_id);
+    sf_sql_bind_u64(stmt, 2, w->row->ref.collection_id);
+    sf_sql_bind_text(stmt, 3, sf_view_str(w->row->token));
+    sf_sql_bind_u64(stmt, 4, w->row->ts);
+    if (w->wanted != NULL) {
+        sf_sql_bind_u64(stmt, 5, w->wanted->applied_schema_version);
+        sf_sql_bind_i64(stmt, 6, w->wanted->collected_at_unix_ms);
+        sf_catalog_bind_json(stmt, 7, &w->wanted->base);
+    }
+    return sf_sql_run(stmt, c->diag, NULL);
+}
+
+static bool says(const struct row *row, const SF_PB(OptimizerStatisticsSnapshotObject) * wanted)
+{
+    return row->shown != NULL && row->version == wanted->applied_schema_version &&
+           row->collected_at_ms == wanted->collected_at_unix_ms &&
+           sf_catalog_same(&row->shown->base, &wanted->base);
+}
+
+/* A snapshot's row against its object. */
+static enum sf_err judge_snapshot(struct sf_check *c, const struct row *row,
+                                  const struct sf_buf *key,
+                                  const SF_PB(OptimizerStatisticsSnapshotObject) * object)
+{
+    struct snapshot_row w = {.row = row};
+    struct sf_check_finding f = {.kind = object == NULL ? "object_missing" : "row_differs",
+                                 .subject = "collection_statistics_snapshots",
+                                 .key = sf_buf_view(key),
+                                 .problem = true};
+    SF_PB(OptimizerStatisticsSnapshotObject) plain;
+    bool named = false;
+    enum sf_err err = SF_OK;
+    if (object != NULL) {
+        plain = *object;
+        plain.sha256 = (char *)(uintptr_t)protobuf_c_empty_string;
+        if (says(row, &plain))
+            return SF_OK;
+        w.wanted = &plain;
+        f.explanation = "the row does not say what the immutable snapshot says; the object is the "
+                        "truth";
+        f.repair = "the row is written again from the object";
+    } else {
+        err = head_names(c, &row->ref, row->token, row->ts, &named);
+        f.explanation = "the row shows an older snapshot whose object is gone; the head names "
+                        "another one";
+        f.repair = "the row is deleted; nothing serves it";
+    }
+    if (err != SF_OK || named || sf_check_unsure(c)) /* named: told with the head */
+        return err;
+    err = sf_check_write(c, write_snapshot_row, &w, &f.repaired);
+    if (err == SF_OK)
+        sf_check_tell(c, &f);
+    return err;
+}
+
+static enum sf_err judge_row(struct sf_check *c, const struct row *row, bool heads)
+{
+    struct sf_buf key = {0};
+    ProtobufCMessage *object = NULL;
+    bool broken = false;
+    row_key(row, heads, &key);
+    enum sf_err err =
+        sf_check_read(c, &key,
+                      heads ? &searchfabric__v1__optimizer_statistics_head_object__descriptor
+                            : &searchfabric__v1__optimizer_statistics_snapshot_object__descriptor,
+                      &object, &broken);
+    if (err == SF_OK && !broken && heads && object == NULL && !sf_check_unsure(c))
+        err = head_missing(c, row, &key);
+    else if (err == SF_OK && !broken && !heads)
+        err =
+            judge_snapshot(c, row, &key, (const SF_PB(OptimizerStatisticsSnapshotObject) *)object);
+    sf_buf_fini(&key);
+    return err;
+}
+
+/* Reads the row again under the collection's gate; one of a collection without a row is told of
+ * with the rows that nothing stands behind. */
+static enum sf_err judge_row_surely(struct sf_check *c, const struct row *seen, bool heads)
+{
+    const struct sf_catalog_gates gates = {.namespace_id = seen->ref.namespace_id,
+                                           .collection_id = seen->ref.collection_id};
+    struct sf_check_lineage lineage;
+    struct row before = *seen, row;
+    struct sf_arena *page = c->page;
+    size_t count = 0;
+    sf_arena_reset(c->one);
+    if (heads)
+        before.ref.collection_id--;
+    else
+        before.ts--; /* of timestamp 0: not below it, so the same row is found from the token on */
+    sf_catalog_gates_acquire(c->catalog, &gates);
+    enum sf_err err = sf_check_lineage(c, gates.namespace_id, gates.collection_id, &lineage);
+    c->page = c->one;
+    if (err == SF_OK && lineage.collection != NULL && (heads || seen->ts != 0))
+        err = read_rows(c, heads, &before, 1, &row, &count);
+    else if (err == SF_OK && lineage.collection != NULL) {
+        row = *seen;
+        count = 1;
+    }
+    c->page = page;
+    bool same = count == 1 && row.ref.namespace_id == seen->ref.namespace_id &&
+                row.ref.collection_id == seen->ref.collection_id && row.ts == seen->ts &&
+                strcmp(row.token, seen->token) == 0;
+    c->sure = true;
+    if (err == SF_OK && same)
+        err = judge_row(c, &row, heads);
+    c->sure = false;
+    sf_catalog_gates_release(c->catalog, &gates);
+    return err;
+}
+
+static enum sf_err judge_page(struct sf_check *c, const struct row *rows, size_t count, bool heads)
+{
+    enum sf_err err = sf_check_alive(c);
+    if (err != SF_OK)
+        return err;
+    sf_catalog_ahead_forget(c->ahead);
+    for (size_t i = 0; i < count; i++)
+        row_key(&rows[i], heads, sf_check_want(c));
+    sf_check_fetch(c);
+    for (size_t i = 0; i < count && err == SF_OK; i++) {
+        sf_arena_reset(c->one);
+        c->suspect = false;
+        c->response.rows_read++;
+        err = judge_row(c, &rows[i], heads);
+        if (err == SF_OK && c->suspect)
+            err = judge_row_surely(c, &rows[i], heads);
+    }
+    return err;
+}
+
+enum sf_err sf_check_statistics_rows(struct sf_check *c)
+{
+    struct row *rows = sf_calloc(SF_CHECK_PAGE, sizeof(*rows));
+    struct sf_buf token = {0};
+    enum sf_err err = SF_OK;
+    for (int heads = 1; heads >= 0 && err == SF_OK; heads--) {
+        struct row from = {.token = ""};
+        size_t count = SF_CHECK_PAGE;
+        while (err == SF_OK && count == SF_CHECK_PAGE) {
+            sf_arena_reset(c->page);
+            err = read_rows(c, heads != 0, &from, SF_CHECK_PAGE, rows, &count);
+            if (err == SF_OK)
+                err = judge_page(c, rows, count, heads != 0);
+            if (err != SF_OK || count == 0)
+                break;
+            from = rows[count - 1];
+            sf_buf_clear(&token);
+            sf_buf_append(&token, from.token, strlen(from.token) + 1);
+            from.token = (const char *)token.data;
+        }
+    }
+    sf_buf_fini(&token);
+    free(rows);
+    return err;
+}
