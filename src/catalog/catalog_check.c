@@ -259,6 +259,7 @@ static enum sf_err row_surely(struct sf_check *c, const struct sf_check_table *t
 {
     struct sf_catalog_gates gates = sf_check_gates(table->table, row);
     ProtobufCMessage *now = NULL;
+    bool odd = false;
     enum sf_err err = sf_check_alive(c);
     if (err != SF_OK)
         return err;
@@ -267,9 +268,11 @@ static enum sf_err row_surely(struct sf_check *c, const struct sf_check_table *t
     if (gated)
         sf_catalog_gates_acquire(c->catalog, &gates);
     struct sf_sql_conn *conn = sf_sql_acquire(c->catalog->deps.sql, c->sched, SF_SQL_READ);
-    err = sf_catalog_rows_find(conn, table->table, row, c->one, c->diag, &now);
+    err = sf_catalog_rows_look(conn, table->table, row, c->one, c->diag, &now, &odd);
     sf_sql_release(conn);
     c->sure = true;
+    if (err == SF_OK && odd)
+        err = sf_check_odd(c, table->table, now);
     if (err == SF_OK && now != NULL)
         err = table->judge(c, now);
     if (gated)
@@ -282,10 +285,10 @@ static enum sf_err row_surely(struct sf_check *c, const struct sf_check_table *t
 }
 
 static enum sf_err judge_row(struct sf_check *c, const struct sf_check_table *table,
-                             const ProtobufCMessage *row)
+                             const ProtobufCMessage *row, bool odd)
 {
     sf_arena_reset(c->one);
-    c->suspect = false;
+    c->suspect = odd;
     c->response.rows_read++;
     enum sf_err err = table->judge(c, row);
     if (c->suspect || err == SF_ERR_CORRUPT) {
@@ -307,7 +310,7 @@ enum sf_err sf_check_batch(struct sf_check *c, const struct sf_check_table *tabl
         table->wants(c, batch->rows[i]);
     sf_check_fetch(c);
     for (size_t i = 0; i < batch->count && err == SF_OK; i++)
-        err = judge_row(c, table, batch->rows[i]);
+        err = judge_row(c, table, batch->rows[i], batch->odd != NULL && batch->odd[i]);
     return err;
 }
 
@@ -325,9 +328,39 @@ static bool cut_past(const struct sf_check *c, enum sf_catalog_table table,
     return past;
 }
 
+/* Is a key ("{namespace}/...") of what is checked? */
+static bool asked_for(const struct sf_check *c, const char *key)
+{
+    char own[24];
+    int len = snprintf(own, sizeof(own), "%" PRIu64, c->namespace_id);
+    return c->namespace_id == 0 ||
+           (strncmp(key, own, (size_t)len) == 0 && (key[len] == '/' || key[len] == '\0'));
+}
+
+/* Rows that do not decode. */
+static void tell_broken(struct sf_check *c, enum sf_catalog_table table,
+                        const struct sf_catalog_batch *batch)
+{
+    c->sure = true;
+    for (size_t i = 0; i < batch->broken_count; i++) {
+        if (!asked_for(c, batch->broken[i]))
+            continue;
+        sf_check_tell(c, &(struct sf_check_finding){
+                             .kind = "row_broken",
+                             .subject = sf_catalog_table_name(table),
+                             .key = sf_view_str(batch->broken[i]),
+                             .explanation = "the row does not decode, and whoever reads it fails; "
+                                            "its objects are the truth: `sfctl projection rebuild` "
+                                            "makes it again",
+                             .repair = "",
+                             .problem = true});
+    }
+    c->sure = false;
+}
+
 enum sf_err sf_check_table_run(struct sf_check *c, const struct sf_check_table *table)
 {
-    struct sf_catalog_cursor cursor = {0};
+    struct sf_catalog_cursor cursor = {.skips = true};
     enum sf_err err = SF_OK;
     bool past = false;
     if (c->namespace_id != 0)
@@ -340,6 +373,8 @@ enum sf_err sf_check_table_run(struct sf_check *c, const struct sf_check_table *
                                    SF_LIMIT_CHECKPOINT_SHARD_BYTES, c->page, c->diag, &batch);
         sf_sql_release(conn);
         past = err == SF_OK && cut_past(c, table->table, &batch);
+        if (err == SF_OK)
+            tell_broken(c, table->table, &batch);
         if (err == SF_OK)
             err = sf_check_batch(c, table, &batch);
     }

@@ -115,6 +115,10 @@ SF_MUST_USE enum sf_err sf_check_differs(struct sf_check *c, enum sf_catalog_tab
                                          const ProtobufCMessage *wanted, struct sf_view key,
                                          bool problem);
 
+/* Reports a row whose derived columns do not say what its message says, and writes it again. */
+SF_MUST_USE enum sf_err sf_check_odd(struct sf_check *c, enum sf_catalog_table table,
+                                     const ProtobufCMessage *row);
+
 /* Runs `fn` in a transaction that looks at the owner epoch, when the run repairs; *out_done. */
 typedef enum sf_err (*sf_check_rows_fn)(struct sf_check *c, struct sf_sql_conn *conn, void *arg);
 SF_MUST_USE enum sf_err sf_check_write(struct sf_check *c, sf_check_rows_fn fn, void *arg,

@@ -338,6 +338,34 @@ enum sf_err sf_check_differs(struct sf_check *c, enum sf_catalog_table table,
     return err;
 }
 
+enum sf_err sf_check_odd(struct sf_check *c, enum sf_catalog_table table,
+                         const ProtobufCMessage *row)
+{
+    struct rewrite r = {.table = table, .seen = row, .wanted = row};
+    struct sf_buf key = {0};
+    if (table == SF_CATALOG_TABLE_REPLAY)
+        sf_buf_append_str(&key, ((const SF_PB(ReplayIndexRow) *)row)->outcome->command_identity);
+    else
+        sf_buf_printf(&key, "%" PRIu64 "/%" PRIu64, sf_catalog_row_namespace(table, row),
+                      sf_check_gates(table, row).collection_id);
+    struct sf_check_finding f = {
+        .kind = "row_differs",
+        .subject = sf_catalog_table_name(table),
+        .key = sf_buf_view(&key),
+        .explanation = "columns that follow from the row's own message say something else; the "
+                       "message is the truth",
+        .repair = "the row is written again from its message",
+        .problem = true};
+    enum sf_err err = sf_check_write(c, write_row, &r, &f.repaired);
+    f.repaired = f.repaired && !r.moved;
+    if (f.repaired)
+        forget(c, table, row);
+    if (err == SF_OK)
+        sf_check_tell(c, &f);
+    sf_buf_fini(&key);
+    return err;
+}
+
 enum sf_err sf_check_delete(struct sf_check *c, struct sf_view key, bool *out_done)
 {
     *out_done = false;

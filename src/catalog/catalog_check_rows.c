@@ -321,6 +321,7 @@ enum sf_err sf_check_records_of_namespace(struct sf_check *c)
         struct sf_catalog_batch batch = {0};
         sf_arena_reset(c->page);
         batch.rows = sf_arena_alloc(c->page, SF_CHECK_PAGE * sizeof(*batch.rows));
+        batch.odd = sf_arena_alloc(c->page, SF_CHECK_PAGE * sizeof(*batch.odd));
         struct sf_sql_conn *conn = sf_sql_acquire(c->catalog->deps.sql, c->sched, SF_SQL_READ);
         err = read_identities(c, conn, &after, identities, &count);
         for (size_t i = 0; i < count && err == SF_OK; i++) {
@@ -330,8 +331,8 @@ enum sf_err sf_check_records_of_namespace(struct sf_check *c)
             searchfabric__v1__replay_index_row__init(&like);
             outcome.command_identity = identities[i];
             like.outcome = &outcome;
-            err = sf_catalog_rows_find(conn, table->table, &like.base, c->page, c->diag,
-                                       &batch.rows[batch.count]);
+            err = sf_catalog_rows_look(conn, table->table, &like.base, c->page, c->diag,
+                                       &batch.rows[batch.count], &batch.odd[batch.count]);
             batch.count += err == SF_OK && batch.rows[batch.count] != NULL ? 1 : 0;
         }
         sf_sql_release(conn);

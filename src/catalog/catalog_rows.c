@@ -13,6 +13,7 @@
 
 #include "catalog/catalog_rules.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -146,6 +147,14 @@ static const struct column replay_columns[] = {
     {"command_identity", COLUMN_TEXT, "outcome.command_identity", NULL, true},
     {"original_outcome_json", COLUMN_JSON_REQUIRED, "outcome", NULL, false},
     {"command_object_key", COLUMN_TEXT, "command_object_key", NULL, false},
+    {"transport_lookup_key", COLUMN_TEXT, "outcome.transport_lookup_key", NULL, true},
+    {"command_kind", COLUMN_ENUM, "outcome.command_kind", "COMMAND_KIND_", true},
+    {"namespace_id", COLUMN_U64, "outcome.scope.namespace_id", NULL, true},
+    {"collection_id", COLUMN_U64, "outcome.scope.collection_id", NULL, true},
+    {"payload_fingerprint", COLUMN_TEXT, "outcome.payload_fingerprint", NULL, true},
+    {"terminal_state", COLUMN_ENUM, "outcome.terminal_state", "COMMAND_TERMINAL_STATE_", true},
+    {"created_ts", COLUMN_U64, "outcome.created_ts", NULL, true},
+    {"applied_ts", COLUMN_U64, "outcome.applied_ts", NULL, true},
 };
 
 #define TABLE(sql_name, shard_field, message, keys, list)                                          \
@@ -475,6 +484,59 @@ static enum sf_err read_column(struct sf_sql_stmt *stmt, int at, const struct co
     return err;
 }
 
+/* Does a derived column say what its field says? NULL is the same as zero or no text. */
+static bool column_says(struct sf_sql_stmt *stmt, int at, const struct column *column,
+                        const struct path *path, const ProtobufCMessage *row)
+{
+    const ProtobufCMessage *owner = field_owner(row, path);
+    const ProtobufCFieldDescriptor *field = path->steps[path->depth - 1];
+    const char *slot = owner == NULL ? NULL : (const char *)owner + field->offset;
+    bool null = sf_sql_col_is_null(stmt, at);
+    uint64_t u64 = 0;
+    int32_t small = 0;
+    const char *text = "";
+    const ProtobufCEnumValue *named;
+    switch (column->kind) {
+    case COLUMN_U64:
+    case COLUMN_I64:
+        if (slot != NULL)
+            memcpy(&u64, slot, sizeof(u64));
+        return u64 == (null                         ? 0
+                       : column->kind == COLUMN_U64 ? sf_sql_col_u64(stmt, at)
+                                                    : (uint64_t)sf_sql_col_i64(stmt, at));
+    case COLUMN_SMALL:
+        if (slot != NULL)
+            memcpy(&small, slot, sizeof(small));
+        return small == (null ? 0 : sf_sql_col_i64(stmt, at));
+    case COLUMN_ENUM:
+        if (slot != NULL)
+            memcpy(&small, slot, sizeof(small));
+        named = protobuf_c_enum_descriptor_get_value(field->descriptor, small);
+        text = named == NULL ? "" : named->name + strlen(column->prefix);
+        return !null && sf_view_equal(sf_sql_col_text(stmt, at), sf_view_str(text));
+    case COLUMN_TEXT:
+        if (slot != NULL)
+            memcpy(&text, slot, sizeof(text));
+        return null ? text[0] == '\0' : sf_view_equal(sf_sql_col_text(stmt, at), sf_view_str(text));
+    default:
+        return true;
+    }
+}
+
+/* Do all of them? */
+static bool columns_say(struct sf_sql_stmt *stmt, enum sf_catalog_table t,
+                        const ProtobufCMessage *row)
+{
+    int at = 0;
+    for (size_t i = 0; i < tables[t].column_count; i++) {
+        const struct column *column = &tables[t].columns[i];
+        if (column->derived && !column_says(stmt, at, column, &prepared[t].paths[i], row))
+            return false;
+        at += column_span(column);
+    }
+    return true;
+}
+
 /* The present row as a message. */
 static enum sf_err read_row(struct sf_sql_stmt *stmt, enum sf_catalog_table t,
                             struct sf_arena *arena, struct sf_diag *diag,
@@ -559,6 +621,29 @@ static void cursor_bind(const struct table *table, const struct sf_catalog_curso
     sf_sql_bind_i64(stmt, (int)cursor->level + 1, (int64_t)limit);
 }
 
+/* The present row does not decode: its key is kept. */
+static enum sf_err skip_row(struct sf_sql_stmt *stmt, const struct table *table,
+                            struct sf_arena *arena, struct sf_diag *diag,
+                            struct sf_catalog_batch *batch)
+{
+    struct sf_buf text = {0};
+    for (size_t i = 0; i < table->key_count; i++) {
+        struct sf_view column = sf_sql_col_text(stmt, (int)i);
+        if (table->columns[i].kind == COLUMN_TEXT)
+            sf_buf_printf(&text, "%s%.*s", i == 0 ? "" : "/", (int)column.len,
+                          (const char *)column.ptr);
+        else
+            sf_buf_printf(&text, "%s%" PRIu64, i == 0 ? "" : "/", sf_sql_col_u64(stmt, (int)i));
+    }
+    char *key = sf_arena_str(arena, sf_buf_view(&text));
+    sf_buf_fini(&text);
+    if (key == NULL)
+        return sf_diag_set(diag, SF_ERR_LIMIT, "too many rows at once");
+    batch->broken[batch->broken_count++] = key;
+    sf_diag_init(diag);
+    return SF_OK;
+}
+
 /* One query's rows; *out_more: it was left before its end. */
 static enum sf_err read_page(struct sf_sql_conn *conn, enum sf_catalog_table t,
                              struct sf_catalog_cursor *cursor, size_t max_rows, size_t max_bytes,
@@ -566,13 +651,13 @@ static enum sf_err read_page(struct sf_sql_conn *conn, enum sf_catalog_table t,
                              struct sf_catalog_batch *batch, bool *out_more)
 {
     struct sf_sql_stmt *stmt;
-    size_t limit = max_rows - batch->count;
+    size_t limit = max_rows - batch->count - batch->broken_count;
     enum sf_err err = sf_sql_prepare(conn, prepared[t].select[cursor->level], diag, &stmt);
     if (err != SF_OK)
         return err;
     cursor_bind(&tables[t], cursor, stmt, limit);
     *out_more = true;
-    while (batch->count < max_rows && batch->text_bytes < max_bytes) {
+    while (batch->count + batch->broken_count < max_rows && batch->text_bytes < max_bytes) {
         bool row = false;
         err = sf_sql_step(stmt, diag, &row);
         if (err != SF_OK || !row) {
@@ -580,10 +665,15 @@ static enum sf_err read_page(struct sf_sql_conn *conn, enum sf_catalog_table t,
             break;
         }
         err = read_row(stmt, t, arena, diag, &batch->rows[batch->count], &batch->text_bytes);
+        bool skip = err == SF_ERR_CORRUPT && cursor->skips;
+        if (skip)
+            err = skip_row(stmt, &tables[t], arena, diag, batch);
         if (err != SF_OK)
             break;
         cursor_move(&tables[t], cursor, stmt);
-        batch->count++;
+        if (!skip && cursor->skips)
+            batch->odd[batch->count] = !columns_say(stmt, t, batch->rows[batch->count]);
+        batch->count += skip ? 0 : 1;
     }
     sf_sql_finish(stmt);
     return err;
@@ -597,9 +687,12 @@ enum sf_err sf_catalog_rows_read(struct sf_sql_conn *conn, enum sf_catalog_table
     pthread_once(&prepare_once, prepare_tables);
     *out_batch = (struct sf_catalog_batch){0};
     out_batch->rows = sf_arena_alloc(arena, (max_rows + 1) * sizeof(*out_batch->rows));
-    if (out_batch->rows == NULL)
+    out_batch->broken = sf_arena_alloc(arena, (max_rows + 1) * sizeof(*out_batch->broken));
+    out_batch->odd = sf_arena_alloc(arena, (max_rows + 1) * sizeof(*out_batch->odd));
+    if (out_batch->rows == NULL || out_batch->broken == NULL || out_batch->odd == NULL)
         return sf_diag_set(diag, SF_ERR_LIMIT, "too many rows at once");
-    while (!cursor->ended && out_batch->count < max_rows && out_batch->text_bytes < max_bytes) {
+    while (!cursor->ended && out_batch->count + out_batch->broken_count < max_rows &&
+           out_batch->text_bytes < max_bytes) {
         size_t level = cursor->level;
         bool more;
         enum sf_err err =
@@ -752,10 +845,19 @@ enum sf_err sf_catalog_rows_find(struct sf_sql_conn *conn, enum sf_catalog_table
                                  const ProtobufCMessage *like, struct sf_arena *arena,
                                  struct sf_diag *diag, ProtobufCMessage **out_row)
 {
+    bool odd;
+    return sf_catalog_rows_look(conn, t, like, arena, diag, out_row, &odd);
+}
+
+enum sf_err sf_catalog_rows_look(struct sf_sql_conn *conn, enum sf_catalog_table t,
+                                 const ProtobufCMessage *like, struct sf_arena *arena,
+                                 struct sf_diag *diag, ProtobufCMessage **out_row, bool *out_odd)
+{
     struct sf_sql_stmt *stmt;
     bool row = false;
     size_t bytes = 0;
     *out_row = NULL;
+    *out_odd = false;
     pthread_once(&prepare_once, prepare_tables);
     enum sf_err err =
         sf_sql_prepare(conn, prepared[t].select[SF_CATALOG_KEY_COLUMNS + 1], diag, &stmt);
@@ -765,6 +867,7 @@ enum sf_err sf_catalog_rows_find(struct sf_sql_conn *conn, enum sf_catalog_table
     err = sf_sql_step(stmt, diag, &row);
     if (err == SF_OK && row)
         err = read_row(stmt, t, arena, diag, out_row, &bytes);
+    *out_odd = err == SF_OK && row && !columns_say(stmt, t, *out_row);
     sf_sql_finish(stmt);
     return err;
 }

@@ -27,9 +27,10 @@ enum sf_catalog_table {
 
 /* Where a walk over a table stands. Zero-initialise; end with sf_catalog_cursor_fini. */
 struct sf_catalog_cursor {
-    bool started;                                /* a row was read */
-    bool ended;                                  /* no row is left */
-    size_t level;                                /* key columns that the next query fixes */
+    bool started; /* a row was read */
+    bool ended;   /* no row is left */
+    bool skips;   /* rows that do not decode are told and passed, derived columns compared */
+    size_t level; /* key columns that the next query fixes */
     uint64_t numbers[SF_CATALOG_KEY_COLUMNS];    /* key of the last row read */
     struct sf_buf texts[SF_CATALOG_KEY_COLUMNS]; /* the same, of text columns */
 };
@@ -47,6 +48,9 @@ uint64_t sf_catalog_row_namespace(enum sf_catalog_table table, const ProtobufCMe
 struct sf_catalog_batch {
     ProtobufCMessage **rows; /* in the arena */
     size_t count;            /* of them */
+    bool *odd;               /* a derived column says something else; of a cursor that skips */
+    char **broken;           /* keys of rows that were passed, "a/b"; in the arena */
+    size_t broken_count;     /* of them */
     size_t
         text_bytes; /* of their text columns; their JSON is about that and some 100 bytes a row */
 };
@@ -57,7 +61,8 @@ const char *sf_catalog_table_field(enum sf_catalog_table table);
 
 /* Reads on in key order, at most `max_rows` rows (1..1000), ending after the row that passes
  * `max_bytes` of text. On a connection in a transaction. cursor->ended: that was the last. Errors:
- * SF_ERR_CORRUPT (a row that does not decode), SF_ERR_LIMIT (arena), those of SQL. */
+ * SF_ERR_CORRUPT (a row that does not decode, unless the cursor skips them), SF_ERR_LIMIT (arena),
+ * those of SQL. */
 SF_MUST_USE enum sf_err sf_catalog_rows_read(struct sf_sql_conn *conn, enum sf_catalog_table table,
                                              struct sf_catalog_cursor *cursor, size_t max_rows,
                                              size_t max_bytes, struct sf_arena *arena,
@@ -78,5 +83,11 @@ SF_MUST_USE enum sf_err sf_catalog_rows_delete(struct sf_sql_conn *conn,
 SF_MUST_USE enum sf_err sf_catalog_rows_find(struct sf_sql_conn *conn, enum sf_catalog_table table,
                                              const ProtobufCMessage *like, struct sf_arena *arena,
                                              struct sf_diag *diag, ProtobufCMessage **out_row);
+
+/* The same; *out_odd: a derived column does not say what the row's message says. */
+SF_MUST_USE enum sf_err sf_catalog_rows_look(struct sf_sql_conn *conn, enum sf_catalog_table table,
+                                             const ProtobufCMessage *like, struct sf_arena *arena,
+                                             struct sf_diag *diag, ProtobufCMessage **out_row,
+                                             bool *out_odd);
 
 #endif

@@ -344,6 +344,52 @@ static void test_set_back(void **state)
     assert_string_equal(world_dump(w), dump);
 }
 
+/* A row that does not decode ends no run: the others are judged. */
+static void test_broken_row(void **state)
+{
+    struct world *w = *state;
+    uint64_t id, ns = make(w, &id);
+    (void)world_collection(w, "c2", ns, "more");
+    (void)id;
+    world_execute(w,
+                  "UPDATE collections SET encryption_json = '{}' WHERE collection_name = 'books';"
+                  "UPDATE collections SET updated_at_unix_ms = 5 WHERE collection_name = 'more'");
+    const SF_PB(CheckCatalogResponse) *done = check(w, true);
+    bool broken = false, mended = false;
+    for (size_t i = 0; i < done->n_findings; i++) {
+        const SF_PB(CatalogFinding) *f = done->findings[i];
+        broken = broken || (strcmp(f->kind, "row_broken") == 0 && f->problem && !f->repaired &&
+                            strcmp(f->key, line(w, "%" PRIu64 "/%" PRIu64, ns, id)) == 0);
+        mended = mended || (strcmp(f->kind, "row_differs") == 0 && f->repaired);
+    }
+    assert_true(broken && mended && done->problems > done->repaired);
+    world_rebuild(w);
+    assert_true(check(w, false)->problems == 0);
+}
+
+/* Columns that only repeat what the row's message says. */
+static void test_derived_columns(void **state)
+{
+    struct world *w = *state;
+    uint64_t id, ns = make(w, &id);
+    assert_non_null(lease(w, ns, "query_rcu", "gw-1", "r1", 10, 0));
+    assert_int_equal(lineage_drop(w, "d1", ns, id, NULL), DROPPED);
+    const char *digest = world_json(w, world_digest(w));
+    const char *odd = "columns that follow from the row's own message say something else; the "
+                      "message is the truth [the row is written again from its message]";
+    world_execute(w, "UPDATE collection_tombstones SET drop_revision = drop_revision + 1;"
+                     "UPDATE namespace_quota_state SET last_refill_at_unix_ms = 5;"
+                     "UPDATE catalog_replay_index SET payload_fingerprint = 'x'"
+                     " WHERE command_kind = 'DROP_COLLECTION'");
+    mends(w, line(w,
+                  "PROBLEM row_differs collection_tombstones %" PRIu64 "/%" PRIu64 ": %s\n"
+                  "PROBLEM row_differs namespace_quota_state %" PRIu64 "/0: %s\n"
+                  "PROBLEM row_differs catalog_replay_index %s: %s",
+                  ns, id, odd, ns, odd,
+                  lineage_record(w, KIND(DROP_COLLECTION), 0)->command_identity, odd));
+    assert_string_equal(world_json(w, world_digest(w)), digest);
+}
+
 /* ---- names --------------------------------------------------------------------------------- */
 
 #define PUT_AGAIN                                                                                  \
@@ -888,6 +934,8 @@ int main(void)
         TEST(test_tombstone_lost),
         TEST(test_generations),
         TEST(test_set_back),
+        TEST(test_broken_row),
+        TEST(test_derived_columns),
         TEST(test_names),
         TEST(test_free_name),
         TEST(test_quota),
