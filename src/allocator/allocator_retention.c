@@ -6,8 +6,8 @@
  *
  * An old result stays while its collection needs it: while pending_applies names it, while the
  * collection has no state object that verifies (its results are then all that is known of its ids),
- * and while its ids end at the watermark: a lost state object is rebuilt from it. State objects are
- * never removed.
+ * and while its ids end at the watermark or are the last of a recorded lease: a lost state object
+ * is rebuilt from it. State objects are never removed.
  *
  * Failure audits and segments have keys of their own for good; their deletes need no list. The
  * newest segment stays, it is where numbering goes on.
@@ -104,7 +104,40 @@ bool sf_alloc_answer_is_young(const struct sf_allocator *a, int64_t applied_at_u
 
 /* ---- results ---- */
 
-/* What the state objects of the batch's collections say of its members: one read a collection. */
+static bool same_collection(const struct candidate *a, const struct candidate *b)
+{
+    return a->collection.namespace_id.v == b->collection.namespace_id.v &&
+           a->collection.collection_id.v == b->collection.collection_id.v;
+}
+
+/* Does the state need the result? */
+static bool state_needs(const Searchfabric__V1__AllocatorStateObject *state,
+                        struct sf_watermark mark, const struct candidate *c)
+{
+    bool needed = sf_watermark_compare(c->end, mark) >= 0;
+
+    for (size_t k = 0; k < state->n_pending_applies; k++)
+        needed = needed || strcmp(state->pending_applies[k]->transport_lookup_key, c->key) == 0;
+    return needed && !SF_MUTANT(alloc_removes_needed);
+}
+
+/* The batch's newest result of a recorded lease, whose end no result reaches; NULL = none. */
+static const struct candidate *newest_of_lease(const struct walk *w, size_t at,
+                                               const Searchfabric__V1__AllocatorStateObject *state)
+{
+    const struct candidate *newest = NULL;
+    struct sf_watermark start = {0};
+
+    if (state->lease == NULL || !sf_watermark_parse(sf_view_str(state->lease->range_start), &start))
+        return NULL;
+    for (size_t i = at; i < w->count; i++)
+        if (same_collection(&w->batch[i], &w->batch[at]) &&
+            sf_watermark_compare(w->batch[i].end, newest == NULL ? start : newest->end) > 0)
+            newest = &w->batch[i];
+    return newest;
+}
+
+/* What the state object of a member's collection says of it and of those behind it. */
 static void judge(struct walk *w, size_t at)
 {
     struct candidate *c = &w->batch[at];
@@ -117,24 +150,19 @@ static void judge(struct walk *w, size_t at)
     enum sf_err err = sf_durable_read_wait(deps_of(w)->store, deps_of(w)->sched, sf_buf_view(&key),
                                            &searchfabric__v1__allocator_state_object__descriptor,
                                            w->arena, NULL, &message, NULL);
+    sf_buf_fini(&key);
     const Searchfabric__V1__AllocatorStateObject *state = (const void *)message;
     bool known = err == SF_OK && sf_watermark_parse(sf_view_str(state->next_doc_id), &mark);
+    const struct candidate *newest = known ? newest_of_lease(w, at, state) : NULL;
     for (size_t i = at; i < w->count; i++) {
         struct candidate *other = &w->batch[i];
-        if (other->collection.namespace_id.v != c->collection.namespace_id.v ||
-            other->collection.collection_id.v != c->collection.collection_id.v)
+        if (!same_collection(other, c))
             continue;
-        bool needed = known && sf_watermark_compare(other->end, mark) >= 0;
-        for (size_t k = 0; known && k < state->n_pending_applies; k++)
-            needed =
-                needed || strcmp(state->pending_applies[k]->transport_lookup_key, other->key) == 0;
-        if (SF_MUTANT(alloc_removes_needed))
-            needed = false;
+        bool needed = known && (other == newest || state_needs(state, mark, other));
         other->keep = !known || needed;
         w->round->needed += needed ? 1 : 0;
         w->round->without_state += known ? 0 : 1;
     }
-    sf_buf_fini(&key);
 }
 
 /* Drops what is kept from the batch. */
@@ -148,10 +176,7 @@ static void batch_judge(struct walk *w)
             continue;
         judge(w, i);
         for (size_t k = i; k < w->count; k++)
-            seen[k] =
-                seen[k] ||
-                (w->batch[k].collection.namespace_id.v == w->batch[i].collection.namespace_id.v &&
-                 w->batch[k].collection.collection_id.v == w->batch[i].collection.collection_id.v);
+            seen[k] = seen[k] || same_collection(&w->batch[k], &w->batch[i]);
     }
     for (size_t i = 0; i < w->count; i++)
         if (!w->batch[i].keep)

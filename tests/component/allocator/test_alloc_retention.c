@@ -201,6 +201,40 @@ static void test_needed_results_stay(void **state)
     assert_true(result_stands(w, "top")); /* tells of the watermark when the state object is lost */
 }
 
+/* A recorded lease ends above every result; the newest one of it stays. */
+static void test_newest_of_a_lease_stays(void **state)
+{
+    struct world *w = *state;
+    struct process *p = &w->processes[1];
+    struct sf_arena *arena = sf_arena_new(ARENA);
+    Searchfabric__V1__AllocatorLease lease = SEARCHFABRIC__V1__ALLOCATOR_LEASE__INIT;
+    struct sf_buf key = {0};
+    struct sf_buf body = {0};
+
+    for (unsigned i = 0; i < 4; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof(name), "k%u", i);
+        allocate_ok(p, &r, name, PLAN(ISSUE));
+    }
+    Searchfabric__V1__AllocatorStateObject *object = world_state(w, COLL, arena);
+    lease.range_start = (char *)"1";
+    lease.range_end = (char *)"100";
+    object->next_doc_id = (char *)"100";
+    object->lease = &lease;
+    sf_alloc_state_key((struct sf_collection_ref){{NS}, {COLL}}, &key);
+    sf_durable_encode(&object->base, &body, NULL);
+    struct sf_put put = {.key = sf_buf_view(&key), .body = sf_buf_view(&body), .cond = SF_PUT_ANY};
+    assert_int_equal(sf_store_put_wait(w->backend, NULL, &put), SF_OK);
+    later(w, 8 * DAY);
+    struct round round = run(p);
+    assert_int_equal(round.results, 3);
+    assert_int_equal(round.needed, 1);
+    assert_true(result_stands(w, "k3"));
+    sf_buf_fini(&key);
+    sf_buf_fini(&body);
+    sf_arena_destroy(arena);
+}
+
 static void test_without_state_everything_stays(void **state)
 {
     struct world *w = *state;
@@ -556,6 +590,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_remembered_answer_is_forgotten_first, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_needed_results_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_newest_of_a_lease_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_state_everything_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_broken_objects_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(test_receipt_keys_are_watched, setup, teardown),
