@@ -29,6 +29,7 @@
  */
 #include <stdlib.h>
 
+#include "allocator/allocator_artifacts.h"
 #include "allocator/allocator_priv.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -406,6 +407,7 @@ static void group_stands(struct sf_alloc_lane *lane, bool batch_was_whole)
     g->attempt[0] = '\0';
     sf_alloc_space_check(lane);
     sf_alloc_lease_stands(lane, was_owned);
+    sf_alloc_note_state(lane);
     atomic_fetch_add(&lane->shard->counters.groups, 1);
     for (size_t i = 0; i < g->count; i++) {
         struct sf_alloc_op *op = g->ops[i];

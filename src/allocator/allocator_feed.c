@@ -148,14 +148,18 @@ static void on_lane(struct sf_task *task)
     sf_alloc_closed_one(allocator); /* at rest: another push may have posted it again already */
 }
 
+uint64_t sf_alloc_feed_lane(const char *name)
+{
+    return sf_xxh64(name, strlen(name), LANE_SEED);
+}
+
 static void lingered(struct sf_timer *timer)
 {
     struct sf_alloc_feed *feed = SF_CONTAINER_OF(timer, struct sf_alloc_feed, timer);
-    const char *name = feed->options.name;
 
     feed->task.run = on_lane;
-    if (sf_sched_submit(feed->options.allocator->deps.sched,
-                        sf_xxh64(name, strlen(name), LANE_SEED), &feed->task) != SF_OK)
+    if (sf_sched_submit(feed->options.allocator->deps.sched, sf_alloc_feed_lane(feed->options.name),
+                        &feed->task) != SF_OK)
         sf_timer_start(&feed->timer, FULL_PAUSE_MS);
 }
 

@@ -45,6 +45,9 @@ void sf_alloc_feed_destroy(struct sf_alloc_feed *feed);
  * allocator open. Any thread; never waits for the writer. */
 void sf_alloc_feed_push(struct sf_alloc_feed *feed, int kind, struct sf_view bytes);
 
+/* Lane of the pool on which the writer of the feeds named `name` runs. */
+uint64_t sf_alloc_feed_lane(const char *name);
+
 /* Entries dropped so far. Any thread. */
 uint64_t sf_alloc_feed_dropped(const struct sf_alloc_feed *feed);
 

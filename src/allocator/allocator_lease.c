@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/allocator_artifacts.h"
 #include "allocator/allocator_priv.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -203,6 +204,7 @@ static void reserve_stands(struct sf_alloc_lane *lane)
 
     r->after.etag = r->put.etag;
     lane->in_hand = r->after;
+    sf_alloc_note_state(lane);
     lane->in_hand.lease.next = next;
     lane->seen_version = r->after.version;
     lane->confirmed_ms = r->sent_ms;

@@ -1,12 +1,13 @@
 /*
- * The operator's service of the allocator. Its calls run on the lane of the retention, one after
- * another and never beside a background round; a drain waits for them.
+ * The operator's service of the allocator. A call runs on the lane of what it works on, never
+ * beside a background round or the export's writer; a drain waits for it.
  */
 #include "allocator/allocator_artifacts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/allocator_export.h"
 #include "allocator/allocator_retention.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -39,8 +40,9 @@ static void on_lane(struct sf_task *task)
     sf_alloc_closed_one(a);
 }
 
+/* `lane` of the pool: that of the retention, or of a feed's writer. */
 static void submit(struct sf_allocator *a, struct sf_call *call, const ProtobufCMessage *request,
-                   enum sf_err (*run)(struct operation *op))
+                   uint64_t lane, enum sf_err (*run)(struct operation *op))
 {
     struct operation *op = sf_calloc(1, sizeof(*op));
     bool stopping;
@@ -50,7 +52,7 @@ static void submit(struct sf_allocator *a, struct sf_call *call, const ProtobufC
     sf_diag_init(sf_call_diag(call));
     atomic_fetch_add(&a->open, 1);
     stopping = atomic_load(&a->draining) || a->retention == NULL;
-    if (!stopping && sf_alloc_retention_submit(a, &op->task) == SF_OK)
+    if (!stopping && sf_sched_submit(a->deps.sched, lane, &op->task) == SF_OK)
         return;
     free(op);
     sf_diag_set(sf_call_diag(call), SF_BACKEND_UNAVAILABLE,
@@ -103,7 +105,38 @@ static void handle_retention(void *self, struct sf_call *call, const ProtobufCMe
         sf_call_fail(call, sf_call_diag(call));
         return;
     }
-    submit(self, call, message, run_retention);
+    submit(self, call, message, SF_ALLOC_RETENTION_LANE, run_retention);
+}
+
+/* ---- RebuildAllocatorExport ---- */
+
+static enum sf_err run_rebuild(struct operation *op)
+{
+    Searchfabric__V1__RebuildAllocatorExportResponse response =
+        SEARCHFABRIC__V1__REBUILD_ALLOCATOR_EXPORT_RESPONSE__INIT;
+    struct sf_alloc_export_sum sum;
+    enum sf_err err = sf_alloc_export_rebuild(op->allocator->export, sf_call_diag(op->call), &sum);
+
+    response.collections = sum.collections;
+    response.allocations = sum.allocations;
+    response.broken = sum.broken;
+    if (err == SF_OK)
+        sf_call_respond(op->call, &response.base);
+    return err;
+}
+
+static void handle_rebuild(void *self, struct sf_call *call, const ProtobufCMessage *message)
+{
+    struct sf_allocator *a = self;
+
+    if (a->export == NULL) {
+        sf_diag_init(sf_call_diag(call));
+        (void)sf_diag_bad_field(sf_call_diag(call), "export", "off",
+                                "the export is off (allocator.export.enabled)");
+        sf_call_fail(call, sf_call_diag(call));
+        return;
+    }
+    submit(a, call, message, sf_alloc_feed_lane(SF_ALLOC_EXPORT_NAME), run_rebuild);
 }
 
 /* ---- the service ---- */
@@ -113,6 +146,10 @@ static const struct sf_method methods[] = {
      .request = &searchfabric__v1__run_allocator_retention_request__descriptor,
      .response = &searchfabric__v1__run_allocator_retention_response__descriptor,
      .unary = handle_retention},
+    {.name = "RebuildAllocatorExport",
+     .request = &searchfabric__v1__rebuild_allocator_export_request__descriptor,
+     .response = &searchfabric__v1__rebuild_allocator_export_response__descriptor,
+     .unary = handle_rebuild},
 };
 
 void sf_alloc_operate_init(struct sf_allocator *a)

@@ -16,6 +16,8 @@
  *   allocator_feed.c     their bounded queues
  *   allocator_audit.c    failure-audit objects
  *   allocator_segments.c recovery segments
+ *   allocator_export.c   operational export in SQL
+ *   allocator_debug.c    requests item by item, at the debug level
  *   allocator_retention.c  removal of what is past the window
  *   allocator_removals.c deletes kept apart across processes
  *   allocator_operate.c  the operator's service
@@ -34,6 +36,7 @@
 #include "base/map.h"
 #include "base/rng.h"
 
+struct sf_alloc_export;
 struct sf_alloc_feed;
 struct sf_alloc_lane;
 struct sf_alloc_loaded;
@@ -316,6 +319,8 @@ struct sf_allocator {
     struct sf_alloc_feed *audit;          /* owned; NULL = off */
     struct sf_alloc_feed *applied;        /* owned; into recovery segments; NULL = off */
     struct sf_alloc_retention *retention; /* owned; NULL without deps.sched */
+    struct sf_alloc_feed *exported;       /* owned; into the operational export; NULL = off */
+    struct sf_alloc_export *export;       /* owned; NULL = off */
     struct sf_alloc_segments *segments;   /* owned; NULL = off */
     struct sf_alloc_families {
         struct sf_metric_family *requests;       /* by client kind, result, plan shape */
@@ -363,6 +368,12 @@ const char *sf_burn_reason_text(enum sf_burn_reason reason);
 
 /* One request less is open; may end the drain. */
 void sf_alloc_closed_one(struct sf_allocator *allocator);
+
+/* ---- allocator_debug.c ---- */
+
+/* Tells the items of a request that is about to be answered, at the debug level only. */
+void sf_alloc_debug_items(const struct sf_alloc_op *op, const struct sf_view *packed,
+                          const char *result);
 
 /* ---- allocator_operate.c ---- */
 

@@ -33,7 +33,6 @@
 #define ROUND_MS          1000  /* between the rounds of a cycle, at least */
 #define IDLE_PARTS        4     /* a round of n ms is followed by 4n ms of rest */
 #define CYCLES_PER_WINDOW 28    /* so old objects go at most a 28th of the window late */
-#define LANE              UINT64_C(0x72657461696e) /* of the pool */
 
 struct sf_alloc_retention {
     /* immutable */
@@ -510,7 +509,7 @@ static void fired(struct sf_timer *timer)
     if (atomic_load(&r->allocator->draining))
         return;
     atomic_fetch_add(&r->allocator->open, 1);
-    if (sf_alloc_retention_submit(r->allocator, &r->lane_task) == SF_OK)
+    if (sf_sched_submit(r->allocator->deps.sched, SF_ALLOC_RETENTION_LANE, &r->lane_task) == SF_OK)
         return;
     sf_timer_start(&r->timer, ROUND_MS);
     sf_alloc_closed_one(r->allocator);
@@ -533,11 +532,6 @@ static void stop(struct sf_task *task)
     r->stopped = true;
     sf_timer_stop(&r->timer);
     sf_alloc_closed_one(r->allocator);
-}
-
-enum sf_err sf_alloc_retention_submit(struct sf_allocator *allocator, struct sf_task *task)
-{
-    return sf_sched_submit(allocator->deps.sched, LANE, task);
 }
 
 struct sf_alloc_retention *sf_alloc_retention_new(struct sf_allocator *a)

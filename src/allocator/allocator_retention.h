@@ -44,9 +44,7 @@ void sf_alloc_retention_start(struct sf_alloc_retention *retention);
 /* Stops the timer on its loop; the allocator's `open` covers it until then. */
 void sf_alloc_retention_drain(struct sf_alloc_retention *retention);
 
-/* Runs `task` on the lane of the rounds. SF_ERR_FULL, SF_ERR_STOPPED: it never runs. */
-SF_MUST_USE enum sf_err sf_alloc_retention_submit(struct sf_allocator *allocator,
-                                                  struct sf_task *task);
+#define SF_ALLOC_RETENTION_LANE UINT64_C(0x72657461696e) /* of the pool: where rounds run */
 
 /* One round, on that lane. Errors in `diag`: SF_ERR_UNAVAILABLE and what
  * sf_alloc_removals_begin says; the numbers hold all the same. */

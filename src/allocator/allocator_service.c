@@ -252,6 +252,7 @@ static void op_respond(struct sf_alloc_op *op, const struct sf_view *packed,
     result_text(op, packed != NULL, cls, result);
     op_count(op, packed != NULL, cls, result, on_loop);
     op_log(op, cls, result, on_loop);
+    sf_alloc_debug_items(op, packed, result);
     if (packed == NULL && (on_loop || !atomic_load(&a->draining))) /* nothing new once drained */
         sf_alloc_note_failure(op, class_text(cls));
     if (packed != NULL)

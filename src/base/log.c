@@ -26,6 +26,11 @@ struct line {
     bool cut;              /* something did not fit */
 };
 
+bool sf_log_enabled(enum sf_log_level level)
+{
+    return (int)level >= atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
 void sf_log_set_level(enum sf_log_level level)
 {
     atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);

@@ -36,6 +36,9 @@ struct sf_log_kv {
 /* Lowest level that is written (default INFO). */
 void sf_log_set_level(enum sf_log_level level);
 
+/* True when lines of `level` are written: for what is costly to format. Any thread. */
+bool sf_log_enabled(enum sf_log_level level);
+
 /* Sends lines to file descriptor `fd` (default 2); -1 drops them (tests, simulator). */
 void sf_log_set_fd(int fd);
 

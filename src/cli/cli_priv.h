@@ -63,8 +63,9 @@ int sf_cli_catalog(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv);
 /* `alloc restore-mark` (verify false) and `alloc verify`. */
 int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv);
-/* `alloc gc`. */
+/* `alloc gc`, `alloc export rebuild`. */
 int sf_cli_alloc_gc(struct sf_cli *cli, int argc, char **argv);
+int sf_cli_alloc_export(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_load(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_rows(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_manifest(struct sf_cli *cli, int argc, char **argv);

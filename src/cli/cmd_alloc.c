@@ -96,7 +96,8 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
         "order of the plan. Without them one fresh id is issued. Ids given are burned whether they "
         "are used or not.\v"
         "After a restore from a backup: `sfctl alloc restore-mark --help` and `sfctl alloc verify "
-        "--help`. Old results: `sfctl alloc gc --help`.",
+        "--help`. Old results: `sfctl alloc gc --help`; rows about allocations: `sfctl alloc "
+        "export --help`.",
         NULL,
         NULL,
         NULL};
@@ -105,6 +106,8 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
         return sf_cli_alloc_restore(cli, strcmp(argv[1], "verify") == 0, argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "gc") == 0)
         return sf_cli_alloc_gc(cli, argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "export") == 0)
+        return sf_cli_alloc_export(cli, argc - 1, argv + 1);
     args.items = sf_arena_alloc(cli->arena, SF_LIMIT_ALLOC_PLAN_ITEMS *
                                                 sizeof(Searchfabric__V1__AllocationPlanItem *));
     SF_ASSERT(args.items != NULL);

@@ -1,8 +1,10 @@
-/* `sfctl alloc gc`: the retention of allocation results by hand, round after round. */
+/* `sfctl alloc gc`: the retention of allocation results by hand, round after round. `sfctl alloc
+ * export rebuild`: the operational export once more from the objects. */
 #include "cli/cli_priv.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "searchfabric/v1/allocator_operations_private.pb-c.h"
 
@@ -109,5 +111,50 @@ int sf_cli_alloc_gc(struct sf_cli *cli, int argc, char **argv)
         sf_cli_print_json(&sum.base);
     else
         print_sum(&sum, args.dry_run);
+    return SF_CLI_OK;
+}
+
+static error_t parse_export(int key, char *arg, struct argp_state *state)
+{
+    if (key != ARGP_KEY_ARG)
+        return ARGP_ERR_UNKNOWN;
+    return sf_cli_take_word(state->input, 1, arg, state);
+}
+
+int sf_cli_alloc_export(struct sf_cli *cli, int argc, char **argv)
+{
+    static char name[] = "sfctl alloc export";
+    static const struct argp argp = {
+        NULL,
+        parse_export,
+        "rebuild",
+        "Drops the rows of the operational export (allocator.export) and writes them again from "
+        "the allocator's objects. Nothing that serves reads them.",
+        NULL,
+        NULL,
+        NULL};
+    const char *words[1] = {NULL};
+    Searchfabric__V1__RebuildAllocatorExportRequest request;
+    const ProtobufCMessage *message = NULL;
+
+    argv[0] = name;
+    if (argp_parse(&argp, argc, argv, 0, NULL, words) != 0)
+        return SF_CLI_USAGE;
+    if (words[0] == NULL || strcmp(words[0], "rebuild") != 0)
+        return sf_cli_usage("alloc export wants 'rebuild'");
+    searchfabric__v1__rebuild_allocator_export_request__init(&request);
+    sf_cli_patient(cli);
+    int exit_code = sf_cli_call(cli, "alloc export rebuild", OPERATIONS "RebuildAllocatorExport",
+                                &request.base, &message);
+    if (exit_code != SF_CLI_OK)
+        return exit_code;
+    const Searchfabric__V1__RebuildAllocatorExportResponse *response =
+        (const Searchfabric__V1__RebuildAllocatorExportResponse *)message;
+    if (cli->json)
+        sf_cli_print_json(message);
+    else
+        printf("%" PRIu64 " collections, %" PRIu64 " allocations, %" PRIu64
+               " objects that do not verify\n",
+               response->collections, response->allocations, response->broken);
     return SF_CLI_OK;
 }

@@ -66,7 +66,7 @@ static const struct sf_contract_method methods[] = {
     {COORDINATOR, "GetLaneState", true},
     {ALLOCATOR, "AllocateIds", true},
     {ALLOC_OPS, "RunAllocatorRetention", true},
-    {ALLOC_OPS, "RebuildAllocatorExport", false},
+    {ALLOC_OPS, "RebuildAllocatorExport", true},
     {INGEST, "StreamMutations", true},
     {PUBLISHER, "SubmitPublishReady", false},
     {PUBLISHER, "ReleaseWalReplayStart", false},

@@ -109,6 +109,17 @@ def test_ceiling():
     assert (policy.max_plan_items_per_request, policy.max_forward_reservation_jump) == (5, 1000)
 
 
+def test_the_servers_own_ceiling_admits_no_more():
+    proves("ALLOC-5.5-04")
+    a = api()
+    # the server's ceiling is 65,536 items: no policy may name a higher one, and a lower one is what counts
+    ref = a.collection(a.namespace().namespace_id, None).collection
+    refused("SF_BAD_REQUEST", lambda: a.schema(ref, 1, "t1", items=65537))
+    a.schema(ref, 1, "t1", items=2)
+    assert ids(a.allocate(ref, None, None)) == [0, 1]
+    limited(lambda: a.allocate(ref, None, None, None), "allocator_plan_items", 2, 3)
+
+
 def test_largest_plan():
     proves("ALLOC-3.2-02", "ALLOC-2.1-08")
     a = api()

@@ -129,7 +129,8 @@ static enum sf_err sched_submit(struct sf_sched *sched, uint64_t lane_key, struc
     struct world *w = SF_CONTAINER_OF(sched, struct world, sched);
 
     (void)lane_key;
-    sf_loop_post(&w->loop.base, task);
+    if (!w->sched_hangs)
+        sf_loop_post(&w->loop.base, task);
     return SF_OK;
 }
 
@@ -206,8 +207,24 @@ int world_setup(void **state)
     return 0;
 }
 
+/* SF_TEST_ALLOC_ARTIFACTS runs any suite with all artifacts on and the export "failing" (its
+ * database cannot be opened), or every writer "hung". */
+static void artifacts_of_environment(struct world *w)
+{
+    static const struct sf_sql_options nowhere = {.kind = SF_SQL_SQLITE,
+                                                  .path = "/nonexistent/export.sqlite"};
+    const char *how = getenv("SF_TEST_ALLOC_ARTIFACTS");
+
+    if (how == NULL)
+        return;
+    w->artifacts = (struct sf_allocator_artifacts){
+        .failure_audit = true, .recovery_segments = true, .export_where = &nowhere};
+    w->sched_hangs = strcmp(how, "hung") == 0;
+}
+
 struct process *world_start(struct world *w)
 {
+    artifacts_of_environment(w);
     assert_true(w->process_count < MAX_PROCESSES);
     struct process *p = &w->processes[w->process_count++];
     struct sf_loop *loops[] = {&w->loop.base};
@@ -444,6 +461,37 @@ void expect_same(const struct result *a, const struct result *b)
     assert_int_equal(b->diag.err, SF_OK);
     assert_true(a->packed.len > 0);
     assert_true(sf_view_equal(sf_buf_view(&a->packed), sf_buf_view(&b->packed)));
+}
+
+void world_settle(struct world *w)
+{
+    for (unsigned i = 0; i < 3; i++)
+        manual_loop_advance(&w->loop, 1000);
+}
+
+void world_run_script(struct world *w, struct process *p, void (*harm)(struct world *w),
+                      struct sf_buf *out)
+{
+    static const struct {
+        const char *key;
+        uint64_t items[3];
+        size_t count;
+    } script[] = {{"k1", {ISSUE, ISSUE}, 2}, {"k2", {10}, 1},     {"k3", {ISSUE, 20, ISSUE}, 3},
+                  {"k2", {11}, 1},           {"k4", {3}, 1},      {"k1", {ISSUE, ISSUE}, 2},
+                  {"k5", {9000}, 1},         {"k6", {ISSUE}, 1},  {"k3", {ISSUE, 20, ISSUE}, 3},
+                  {"k7", {30, 31}, 2},       {"k7", {30, 31}, 2}, {"k8", {0}, 1}};
+
+    for (size_t i = 0; i < SF_ARRAY_LEN(script); i++) {
+        struct result result = {0};
+        int64_t began_ns = w->loop.clock.mono_ns;
+        allocate(p, &result, script[i].key, script[i].items, script[i].count);
+        sf_buf_printf(out, "%s %lld ", sf_err_info(result.diag.err)->name,
+                      (long long)(w->loop.clock.mono_ns - began_ns));
+        sf_buf_append(out, result.packed.data, result.packed.len);
+        result_fini(&result);
+        world_settle(w);
+        harm(w);
+    }
 }
 
 /* ---- the store ---- */

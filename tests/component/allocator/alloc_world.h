@@ -89,6 +89,7 @@ struct world {
     const struct sf_allocator_grants *grants;
     struct sf_clock *applied_clock; /* of processes started from now on; NULL = the loop's */
     struct sf_sched sched;          /* its tasks run on the loop; nothing in them may wait */
+    bool sched_hangs;               /* its tasks are taken and never run */
     struct sf_allocator_artifacts artifacts; /* of processes started from now on */
     int64_t replay_retention_ms;             /* of processes started from now on */
     bool run_retention;                      /* of processes started from now on */
@@ -146,6 +147,14 @@ void expect_detail(const struct result *result, const char *key, const char *val
 /* Both succeeded with the same bytes. */
 void expect_same(const struct result *a, const struct result *b);
 #define EXPECT_IDS(result, ...) expect_ids((result), PLAN(__VA_ARGS__))
+
+/* Gives what is written later its time: three seconds. */
+void world_settle(struct world *w);
+
+/* Runs a fixed script of requests, successes, repeats and refusals; `harm` is called after each.
+ * Appends every answer, code and bytes, to `out`. */
+void world_run_script(struct world *w, struct process *p, void (*harm)(struct world *w),
+                      struct sf_buf *out);
 
 /* The state object of (NS, collection), verified, or NULL when absent; in `arena`. */
 Searchfabric__V1__AllocatorStateObject *world_state(struct world *w, uint64_t collection_id,

@@ -33,13 +33,6 @@ static struct process *start_with(struct world *w, bool audit, bool segments)
     return world_start(w);
 }
 
-/* Time for what is written later. */
-static void settle(struct world *w)
-{
-    for (unsigned i = 0; i < 3; i++)
-        manual_loop_advance(&w->loop, 1000);
-}
-
 static size_t list(struct world *w, const char *prefix, struct sf_arena *arena,
                    struct sf_list_entry **out)
 {
@@ -119,7 +112,7 @@ static void expect_audited(struct world *w, const char *key, enum sf_err err, co
     struct sf_arena *arena = sf_arena_new(ARENA);
     struct sf_buf body = {0};
 
-    settle(w);
+    world_settle(w);
     const Searchfabric__V1__AllocatorFailureAuditObject *object = audit_of(w, key, arena, &body);
     if (object == NULL)
         fail_msg("no audit of %s", key);
@@ -219,7 +212,7 @@ static void test_audit_is_off_by_default(void **state)
 
     allocate(&w->processes[0], &r, "a", NULL, 0);
     expect_err(&r, SF_INVALID_ARGUMENT);
-    settle(w);
+    world_settle(w);
     assert_int_equal(object_count(w, AUDIT), 0);
     assert_int_equal(object_count(w, SEGMENTS), 0);
 }
@@ -233,7 +226,7 @@ static void test_an_attempt_is_an_object(void **state)
     allocate_ok(p, &r, "a", PLAN(9));
     for (unsigned i = 0; i < 3; i++)
         allocate(p, &r, "same", PLAN(1));
-    settle(w);
+    world_settle(w);
     assert_int_equal(object_count(w, AUDIT), 3);
     /* forged and deleted: the same refusal, the same replay */
     struct sf_arena *arena = sf_arena_new(ARENA);
@@ -270,7 +263,7 @@ static void test_audit_fails_alone(void **state)
     script_store_on(w->script, lose_audit, NULL, NULL);
     allocate(p, &r, "a", NULL, 0);
     expect_err(&r, SF_INVALID_ARGUMENT);
-    settle(w);
+    world_settle(w);
     assert_true(metrics_have(p, "searchfabric_id_allocator_artifact_entries_total{artifact="
                                 "\"failure_audit\",result=\"failed\"} 1"));
     script_store_on(w->script, NULL, NULL, NULL);
@@ -297,7 +290,7 @@ static void test_audit_cuts_texts(void **state)
     key[550] = '\0';
     allocate(p, &r, key, PLAN(ISSUE));
     expect_err(&r, SF_BAD_REQUEST);
-    settle(w);
+    world_settle(w);
     assert_non_null(audit_of(w, key, arena, &body));
     sf_buf_fini(&body);
     sf_arena_destroy(arena);
@@ -339,12 +332,12 @@ static void test_segments_list_applies(void **state)
     allocate_ok(a, &r, "a1", PLAN(ISSUE, ISSUE, 7, 8, ISSUE)); /* a repeat is no apply */
     allocate(a, &r, "a2", PLAN(2));                            /* nor is a refusal */
     allocate_ok(a, &r, "a3", PLAN(ISSUE));
-    settle(w);
+    world_settle(w);
     struct process *b = start_with(w, false, true);
     allocate_ok(b, &r, "b1", PLAN(20));
-    settle(w);
+    world_settle(w);
     allocate_ok(b, &r, "b2", PLAN(21));
-    settle(w);
+    world_settle(w);
     assert_int_equal(list(w, SEGMENTS, arena, &entries), 3);
     assert_true(sf_view_equal(entries[0].key, sf_view_str(SEGMENTS "segment_00000000000000000001"
                                                                    ".json.zst")));
@@ -396,7 +389,7 @@ static void test_segments_of_two_owners(void **state)
                                      .collection_id = 10,
                                      .items = (const uint64_t[]){ISSUE},
                                      .count = 1});
-        settle(w);
+        world_settle(w);
     }
     size_t count = list(w, SEGMENTS, arena, &entries);
     unsigned of_a = 0, of_b = 0;
@@ -431,11 +424,11 @@ static void test_segment_in_doubt(void **state)
     struct process *p = start_with(w, false, true);
     script_store_on(w->script, doubt_segments, NULL, &left);
     allocate_ok(p, &r, "a", PLAN(ISSUE));
-    settle(w);
+    world_settle(w);
     assert_int_equal(left, 0); /* applied in the dark, then in doubt twice more, then found */
     assert_int_equal(object_count(w, SEGMENTS), 1);
     allocate_ok(p, &r, "b", PLAN(ISSUE));
-    settle(w);
+    world_settle(w);
     assert_int_equal(object_count(w, SEGMENTS), 2);
     assert_true(metrics_have(p, "searchfabric_id_allocator_artifact_entries_total{artifact="
                                 "\"recovery_segment\",result=\"written\"} 2"));
@@ -462,7 +455,7 @@ static void test_rolled_forward_is_listed(void **state)
     remove_all(w, "id-allocator/replay-success/");
     struct process *b = start_with(w, false, true);
     allocate_ok(b, &r, "b", PLAN(ISSUE));
-    settle(w);
+    world_settle(w);
     assert_int_equal(list(w, SEGMENTS, arena, &entries), 1);
     const Searchfabric__V1__AllocatorRecoverySegmentObject *segment =
         segment_read(w, entries[0].key, arena);
@@ -476,30 +469,6 @@ static void test_rolled_forward_is_listed(void **state)
 }
 
 /* ---- nothing depends on them ---- */
-
-/* The answers of one script of requests; `harm` is called after each of them. */
-static void run_script(struct world *w, struct process *p, void (*harm)(struct world *w),
-                       struct sf_buf *out)
-{
-    static const struct {
-        const char *key;
-        uint64_t items[3];
-        size_t count;
-    } script[] = {{"k1", {ISSUE, ISSUE}, 2}, {"k2", {10}, 1},     {"k3", {ISSUE, 20, ISSUE}, 3},
-                  {"k2", {11}, 1},           {"k4", {3}, 1},      {"k1", {ISSUE, ISSUE}, 2},
-                  {"k5", {9000}, 1},         {"k6", {ISSUE}, 1},  {"k3", {ISSUE, 20, ISSUE}, 3},
-                  {"k7", {30, 31}, 2},       {"k7", {30, 31}, 2}, {"k8", {0}, 1}};
-
-    for (size_t i = 0; i < SF_ARRAY_LEN(script); i++) {
-        allocate(p, &r, script[i].key, script[i].items, script[i].count);
-        sf_buf_printf(out, "%s ", sf_err_info(r.diag.err)->name);
-        sf_buf_append(out, r.packed.data, r.packed.len);
-        settle(w);
-        harm(w);
-        result_fini(&r);
-        r = (struct result){0};
-    }
-}
 
 static void no_harm(struct world *w)
 {
@@ -535,10 +504,10 @@ static void test_losing_them_changes_no_answer(void **state)
     void *other = NULL;
     SF_PROVES("ALLOC-7.1-06", "ALLOC-7.1-09", "ALLOC-7.1-11", "ALLOC-7.4-10");
 
-    run_script(w, start_with(w, false, false), no_harm, &plain);
+    world_run_script(w, start_with(w, false, false), no_harm, &plain);
     assert_int_equal(world_setup(&other), 0);
     struct world *w2 = other;
-    run_script(w2, start_with(w2, true, true), delete_and_forge, &harmed);
+    world_run_script(w2, start_with(w2, true, true), delete_and_forge, &harmed);
     assert_true(plain.len > 1000);
     assert_true(sf_view_equal(sf_buf_view(&plain), sf_buf_view(&harmed)));
     /* a new owner finds the same with none of them left */

@@ -146,11 +146,31 @@ static void test_log_record(void **state)
     free(many);
 }
 
+/* Items and ids are told at the debug level and at no other. */
+static void test_debug_log(void **state)
+{
+    struct world *w = *state;
+    struct process *p = &w->processes[0];
+    SF_PROVES("ALLOC-14-21", "ALLOC-14-22");
+
+    assert_null(strstr(logged_call(p, "info", PLAN(ISSUE, 7)), "items="));
+    sf_log_set_level(SF_LOG_DEBUG);
+    const char *line = logged_call(p, "debug", PLAN(ISSUE, 12, ISSUE));
+    assert_non_null(strstr(line, "items=\"issue:8 explicit:12 issue:13\""));
+    line = logged_call(p, "debug", PLAN(ISSUE, 12, ISSUE)); /* a replay tells the same */
+    assert_non_null(strstr(line, "items=\"issue:8 explicit:12 issue:13\""));
+    line = logged_call(p, "refused", PLAN(ISSUE, 3));
+    assert_non_null(strstr(line, "items=\"issue explicit:3\""));
+    sf_log_set_level(SF_LOG_INFO);
+    assert_null(strstr(logged_call(p, "info-2", PLAN(ISSUE, 20)), "items="));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_metrics, setup, teardown),
         cmocka_unit_test_setup_teardown(test_log_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_debug_log, setup, teardown),
     };
     return SF_RUN_TESTS("alloc_observe", tests);
 }
