@@ -85,7 +85,12 @@ static enum sf_err open_rpc(struct sf_server *server, struct sf_diag *diag)
         .max_connections = server->config->rpc_connections,
         .max_streams_per_conn = server->config->rpc_streams_per_conn,
     };
-    return sf_rpc_server_start(&options, diag, &server->rpc);
+    struct sf_rpc_server *rpc = NULL;
+    enum sf_err err = sf_rpc_server_start(&options, diag, &rpc);
+    pthread_mutex_lock(&server->health_mu); /* a call may look for it already */
+    server->rpc = rpc;
+    pthread_mutex_unlock(&server->health_mu);
+    return err;
 }
 
 static enum sf_err open_es(struct sf_server *server, struct sf_diag *diag)

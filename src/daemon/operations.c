@@ -214,9 +214,10 @@ static void add_process(struct status *s)
     response->process_id = (uint32_t)getpid();
     response->n_roles = SF_ARRAY_LEN(roles);
     response->roles = roles;
-    response->grpc_port = sf_rpc_server_port(server->rpc);
     response->admin_port = sf_admin_port(server->admin);
     pthread_mutex_lock(&server->health_mu);
+    response->grpc_port =
+        server->rpc == NULL ? server->config->grpc.port : sf_rpc_server_port(server->rpc);
     response->es_port =
         server->states[SF_WORKER_ES] == SF_WORKER_DRAINING ? 0 : sf_es_port(server->es);
     pthread_mutex_unlock(&server->health_mu);

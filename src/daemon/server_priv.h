@@ -99,7 +99,7 @@ struct sf_server {
     struct sf_ingest *ingest;             /* owned */
     struct sf_channel *ingest_channel;    /* owned: in process */
     struct sf_operations *operations;     /* owned: status and objects for the operator */
-    struct sf_rpc_server *rpc;            /* owned: port 7400 */
+    struct sf_rpc_server *rpc;            /* owned: port 7400; set under health_mu */
     struct sf_es *es;                     /* owned: port 9200 */
     char owner_id[64];                 /* "pid-N-RANDOM": names this process in durable records */
     int64_t started_unix_ms;           /* wall clock of the start */
