@@ -135,6 +135,43 @@ SF_MUST_USE enum sf_err sf_allocator_verify_wait(struct sf_store *store, struct 
                                                  struct sf_diag *diag,
                                                  struct sf_allocator_verification *out_report);
 
+/* ---- for the operator (sfctl alloc rebuild) ---- */
+
+/* What is rebuilt, and from what. */
+struct sf_allocator_rebuild_options {
+    struct sf_store *store;        /* nobody else writes allocator objects in it */
+    struct sf_sched *sched;        /* as in sf_waiter_init */
+    struct sf_attempts *attempts;  /* of the tool */
+    int64_t now_unix_ms;           /* of the rebuilt state */
+    struct sf_collection_ref only; /* one collection; zero = all of which anything is found */
+    bool use_segments;             /* recovery segments tell of ids too: they only raise */
+    const char *floor;             /* decimal bound of the operator's: at least this; NULL = none */
+    bool dry_run;                  /* change nothing */
+};
+
+/* What became of one collection. */
+struct sf_allocator_rebuilt {
+    struct sf_collection_ref collection; /* which */
+    bool state_found;                    /* it has a state object */
+    bool state_whole;                    /* which verifies */
+    bool rebuilt;                        /* the state was written (or would be) */
+    char next_before[24];                /* next_doc_id of a whole state, else "" */
+    char next_after[24];                 /* what covers everything found */
+    uint64_t replay_objects;             /* results of this collection */
+};
+typedef void (*sf_allocator_rebuilt_fn)(void *user, const struct sf_allocator_rebuilt *rebuilt);
+
+/* Makes state objects that are lost or do not verify anew: next_doc_id above every realized id that
+ * is found, version and epoch above every one found. A whole state that covers its results is left
+ * alone, one that lies below them is raised. Reads every replay object of the store. `told` is
+ * called for each collection, in order of ids. Waits. Errors in `diag`: SF_INVALID_ARGUMENT (the
+ * floor), SF_INTERNAL (results do not verify and no floor is given: nothing is changed),
+ * SF_ERR_PRECONDITION (somebody writes), SF_ERR_UNAVAILABLE, SF_ERR_AMBIGUOUS (run it again).
+ * Source: A-22. */
+SF_MUST_USE enum sf_err
+sf_allocator_rebuild_wait(const struct sf_allocator_rebuild_options *options, struct sf_diag *diag,
+                          sf_allocator_rebuilt_fn told, void *user);
+
 /* Counters over all loops; a snapshot, exact when nothing runs. */
 struct sf_allocator_stats {
     uint64_t lanes;             /* collections in memory */

@@ -11,6 +11,7 @@
  *   allocator_recover.c  load of a lane: read, ownership, roll-forward
  *   allocator_lease.c    ranges reserved ahead of use
  *   lease_rules.c        pure decisions about them (lease_rules.h)
+ *   allocator_rebuild.c  a lost state made anew, for the operator
  *   allocator_verify.c   reconciliation after a restore, for the operator
  *   allocator_artifacts.c  what is noted for the artifacts below, none of which anything reads
  *   allocator_feed.c     their bounded queues

@@ -116,6 +116,8 @@ static enum sf_err scan_one(struct verify *v, struct sf_view object_key)
                              &searchfabric__v1__allocator_replay_success_object__descriptor, arena,
                              v->diag, &message, NULL);
 
+    if (err == SF_OK && !sf_alloc_record_whole((const sf_replay_record *)message))
+        err = sf_diag_set(v->diag, SF_INTERNAL, "a result is not whole");
     if (err == SF_OK) {
         const sf_replay_record *record = (const sf_replay_record *)message;
         if (record->namespace_id == v->collection.namespace_id.v &&

@@ -63,6 +63,8 @@ int sf_cli_catalog(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv);
 /* `alloc restore-mark` (verify false) and `alloc verify`. */
 int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv);
+/* `alloc rebuild`. */
+int sf_cli_alloc_rebuild(struct sf_cli *cli, int argc, char **argv);
 /* `alloc gc`, `alloc export rebuild`. */
 int sf_cli_alloc_gc(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_alloc_export(struct sf_cli *cli, int argc, char **argv);
@@ -148,6 +150,13 @@ bool sf_cli_check_key(struct sf_diag *diag, const char *key);
  * which argp reports as too many arguments. */
 error_t sf_cli_take_word(const char **words, size_t capacity, const char *arg,
                          const struct argp_state *state);
+
+/* Parses "NAMESPACE_ID/COLLECTION_ID"; false when it is no such text, NULL included. */
+bool sf_cli_parse_ref(const char *text, struct sf_collection_ref *out_ref);
+
+/* Attempt ids of a tool that writes objects itself. */
+struct sf_attempts;
+void sf_cli_attempts_init(struct sf_attempts *attempts);
 
 /* True when `dir` is a folder that holds an entry `name`. Commands that open a store by its folder
  * ask first: opening one makes what is not there. */

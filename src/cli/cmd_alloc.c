@@ -96,7 +96,8 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
         "order of the plan. Without them one fresh id is issued. Ids given are burned whether they "
         "are used or not.\v"
         "After a restore from a backup: `sfctl alloc restore-mark --help` and `sfctl alloc verify "
-        "--help`. Old results: `sfctl alloc gc --help`; rows about allocations: `sfctl alloc "
+        "--help`. Lost state: `sfctl alloc rebuild --help`. Old results: `sfctl alloc gc --help`; "
+        "rows about allocations: `sfctl alloc "
         "export --help`.",
         NULL,
         NULL,
@@ -104,6 +105,8 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
     struct alloc_args args = {.cli = cli};
     if (argc > 1 && (strcmp(argv[1], "restore-mark") == 0 || strcmp(argv[1], "verify") == 0))
         return sf_cli_alloc_restore(cli, strcmp(argv[1], "verify") == 0, argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "rebuild") == 0)
+        return sf_cli_alloc_rebuild(cli, argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "gc") == 0)
         return sf_cli_alloc_gc(cli, argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "export") == 0)

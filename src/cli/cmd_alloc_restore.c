@@ -40,8 +40,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Parses "NAMESPACE_ID/COLLECTION_ID". */
-static bool parse_ref(const char *text, struct sf_collection_ref *out_ref)
+bool sf_cli_parse_ref(const char *text, struct sf_collection_ref *out_ref)
 {
     const char *slash = text == NULL ? NULL : strchr(text, '/');
 
@@ -51,7 +50,7 @@ static bool parse_ref(const char *text, struct sf_collection_ref *out_ref)
            out_ref->namespace_id.v != 0 && out_ref->collection_id.v != 0;
 }
 
-static void attempts_init(struct sf_attempts *attempts)
+void sf_cli_attempts_init(struct sf_attempts *attempts)
 {
     uint64_t process = 0;
 
@@ -65,7 +64,7 @@ static int run_mark(struct sf_cli *cli, struct sf_store *store, const struct res
     char when[32];
     int64_t now = sf_clock_unix_ms(sf_clock_system());
 
-    attempts_init(&attempts);
+    sf_cli_attempts_init(&attempts);
     enum sf_err err =
         sf_allocator_restore_mark_wait(store, NULL, &attempts, now, cli->client_id, args->reason);
     if (err != SF_OK) {
@@ -86,7 +85,7 @@ static int run_verify(struct sf_cli *cli, struct sf_store *store, const struct r
     struct sf_allocator_verification v;
     struct sf_attempts attempts;
 
-    attempts_init(&attempts);
+    sf_cli_attempts_init(&attempts);
     enum sf_err err =
         sf_allocator_verify_wait(store, NULL, &attempts, sf_clock_unix_ms(sf_clock_system()), ref,
                                  args->dry_run, &cli->diag, &v);
@@ -144,7 +143,7 @@ int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv)
         return SF_CLI_USAGE;
     if (args.words[0] == NULL)
         return sf_cli_usage("%s wants the store's folder", action);
-    if (verify && !parse_ref(args.words[1], &ref))
+    if (verify && !sf_cli_parse_ref(args.words[1], &ref))
         return sf_cli_usage("alloc verify wants DIR NAMESPACE_ID/COLLECTION_ID");
     if (!verify && args.words[1] != NULL)
         return sf_cli_usage("alloc restore-mark wants DIR alone");

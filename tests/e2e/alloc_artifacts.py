@@ -4,7 +4,7 @@ import sqlite3
 
 import grpc
 
-from harness import Api, ids, proves, run, server, wait_for
+from harness import Api, ids, proves, run, server, sfctl, wait_for
 
 CONFIG = """
 allocator:
@@ -104,6 +104,24 @@ def test_full_ids_are_logged_at_debug():
     log = (SERVER.folder / "server.log").read_text()
     lines = [line for line in log.splitlines() if "alloc_request_items" in line and "debug-1" in line]
     assert len(lines) == 1 and 'items="issue:0 explicit:41 issue:42"' in lines[0], lines
+
+
+def test_lost_state_is_rebuilt():
+    a = Api(SERVER)
+    ref = a.ready_collection()
+    a.allocate(ref, 77, key="r1")
+    SERVER.stop()
+    name = f"{ref.namespace_id}/{ref.collection_id}"
+    out = sfctl("alloc", "rebuild", str(SERVER.data / "store"), name, "--dry-run")
+    assert out.returncode == 0 and b"whole, next_doc_id 78 covers 1 results" in out.stdout, out
+    out = sfctl("--json", "alloc", "rebuild", str(SERVER.data / "store"), name, "--floor", "500")
+    assert out.returncode == 0 and json.loads(out.stdout)["written"], out
+    out = sfctl("alloc", "rebuild", str(SERVER.data / "store"), "--all", "--segments")
+    assert out.returncode == 0 and b"0 collections rebuilt, " in out.stdout, out
+    for words in ([], [name], [str(SERVER.data / "store")], [str(SERVER.data), name], [str(SERVER.data / "store"), "--all", "--floor", "1"]):
+        assert sfctl("alloc", "rebuild", *words).returncode == 2, words
+    SERVER.start()
+    assert ids(Api(SERVER).allocate(ref, None)) == [500]
 
 
 run(globals())
