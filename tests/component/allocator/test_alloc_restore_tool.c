@@ -49,6 +49,9 @@ static void plant(struct sf_store *store)
     Searchfabric__V1__DocumentID id = SEARCHFABRIC__V1__DOCUMENT_ID__INIT;
     Searchfabric__V1__RealizedDocId realized = SEARCHFABRIC__V1__REALIZED_DOC_ID__INIT;
     Searchfabric__V1__RealizedDocId *list[] = {&realized};
+    Searchfabric__V1__AllocationPlan plan = SEARCHFABRIC__V1__ALLOCATION_PLAN__INIT;
+    Searchfabric__V1__AllocationPlanItem item = SEARCHFABRIC__V1__ALLOCATION_PLAN_ITEM__INIT;
+    Searchfabric__V1__AllocationPlanItem *items[] = {&item};
 
     state.attempt_id = (char *)"planted-1";
     state.namespace_id = 7;
@@ -63,7 +66,13 @@ static void plant(struct sf_store *store)
     id.u64 = 41;
     realized.doc_id = &id;
     record.attempt_id = (char *)"planted-2";
+    item.item_case = SEARCHFABRIC__V1__ALLOCATION_PLAN_ITEM__ITEM_EXPLICIT_DOC_ID;
+    item.explicit_doc_id = &id;
+    plan.items = items;
+    plan.n_items = 1;
+    record.plan = &plan;
     record.transport_lookup_key = (char *)LOOKUP;
+    record.payload_fingerprint = (char *)LOOKUP;
     record.namespace_id = 7;
     record.collection_id = 9;
     record.realized_doc_ids = list;
