@@ -1,6 +1,7 @@
 /*
  * The operator's service of the allocator. A call runs on the lane of what it works on, never
- * beside a background round or the export's writer; a drain waits for it.
+ * beside a background round or the export's writer (looks aside, allocator_explain.c); a drain
+ * waits for it.
  */
 #include "allocator/allocator_artifacts.h"
 
@@ -150,6 +151,10 @@ static const struct sf_method methods[] = {
      .request = &searchfabric__v1__rebuild_allocator_export_request__descriptor,
      .response = &searchfabric__v1__rebuild_allocator_export_response__descriptor,
      .unary = handle_rebuild},
+    {.name = "ExplainAllocator",
+     .request = &searchfabric__v1__explain_allocator_request__descriptor,
+     .response = &searchfabric__v1__explain_allocator_response__descriptor,
+     .unary = sf_alloc_explain},
 };
 
 void sf_alloc_operate_init(struct sf_allocator *a)

@@ -22,6 +22,7 @@
  *   allocator_retention.c  removal of what is past the window
  *   allocator_removals.c deletes kept apart across processes
  *   allocator_operate.c  the operator's service
+ *   allocator_explain.c  what is known of one collection's ids
  *
  * One shard a loop; everything in a shard is touched on its loop only, but where marked otherwise.
  */
@@ -355,6 +356,10 @@ struct sf_allocator {
 
 /* ---- allocator_service.c ---- */
 
+/* The shard that owns a collection. */
+struct sf_alloc_shard *sf_alloc_shard_of(struct sf_allocator *allocator,
+                                         struct sf_collection_ref collection);
+
 /* Answers `op` alone (not its followers) with packed bytes, or with the call's diag when
  * `packed` is NULL; counts, logs, and frees it. */
 void sf_alloc_op_answer(struct sf_alloc_op *op, const struct sf_view *packed,
@@ -378,10 +383,17 @@ void sf_alloc_debug_items(const struct sf_alloc_op *op, const struct sf_view *pa
 
 /* ---- allocator_operate.c ---- */
 
+/* ExplainAllocator; a method of the operator's service. */
+void sf_alloc_explain(void *self, struct sf_call *call, const ProtobufCMessage *message);
+
 /* Fills allocator->operations. */
 void sf_alloc_operate_init(struct sf_allocator *allocator);
 
 /* ---- allocator_state.c ---- */
+
+/* The lane of a collection if it is in memory, else NULL. */
+struct sf_alloc_lane *sf_alloc_lane_find(struct sf_alloc_shard *shard,
+                                         struct sf_collection_ref collection);
 
 /* On its loop for the first time: finds the lane, joins, or queues. */
 void sf_alloc_op_arrive(struct sf_task *task);

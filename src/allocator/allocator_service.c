@@ -283,8 +283,8 @@ void sf_alloc_op_answer(struct sf_alloc_op *op, const struct sf_view *packed,
 
 /* ---- the call ---- */
 
-/* The shard that owns a collection. */
-static struct sf_alloc_shard *shard_of(struct sf_allocator *a, struct sf_collection_ref collection)
+struct sf_alloc_shard *sf_alloc_shard_of(struct sf_allocator *a,
+                                         struct sf_collection_ref collection)
 {
     uint64_t key[2] = {collection.namespace_id.v, collection.collection_id.v};
     return &a->shards[sf_xxh64(key, sizeof(key), 0) % a->shard_count];
@@ -336,7 +336,7 @@ static void allocate_ids(void *self, struct sf_call *call, const ProtobufCMessag
     sf_alloc_transport_key(sf_call_identity(call)->hash_hex, SF_ALLOCATOR_METHOD, &op->request,
                            op->key);
     sf_alloc_fingerprint(&op->request, op->fingerprint);
-    op->shard = shard_of(a, op->request.collection);
+    op->shard = sf_alloc_shard_of(a, op->request.collection);
     op->task.run = sf_alloc_op_arrive;
     sf_loop_post(op->shard->loop, &op->task);
 }

@@ -157,6 +157,13 @@ static bool lane_evict(struct sf_alloc_shard *s)
     return true;
 }
 
+struct sf_alloc_lane *sf_alloc_lane_find(struct sf_alloc_shard *s,
+                                         struct sf_collection_ref collection)
+{
+    struct lane_key key = lane_key_of(collection);
+    return sf_map_get(s->lanes, sf_view_bytes(&key, sizeof(key)));
+}
+
 /* The lane of a collection, made when absent; NULL when the shard holds no more. */
 static struct sf_alloc_lane *lane_get(struct sf_alloc_shard *s, struct sf_collection_ref collection)
 {

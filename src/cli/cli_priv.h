@@ -65,6 +65,8 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_alloc_restore(struct sf_cli *cli, bool verify, int argc, char **argv);
 /* `alloc rebuild`. */
 int sf_cli_alloc_rebuild(struct sf_cli *cli, int argc, char **argv);
+/* `alloc explain`. */
+int sf_cli_alloc_explain(struct sf_cli *cli, int argc, char **argv);
 /* `alloc gc`, `alloc export rebuild`. */
 int sf_cli_alloc_gc(struct sf_cli *cli, int argc, char **argv);
 int sf_cli_alloc_export(struct sf_cli *cli, int argc, char **argv);

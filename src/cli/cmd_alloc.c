@@ -97,8 +97,8 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
         "are used or not.\v"
         "After a restore from a backup: `sfctl alloc restore-mark --help` and `sfctl alloc verify "
         "--help`. Lost state: `sfctl alloc rebuild --help`. Old results: `sfctl alloc gc --help`; "
-        "rows about allocations: `sfctl alloc "
-        "export --help`.",
+        "rows about allocations: `sfctl alloc export --help`; where a collection's ids are: `sfctl "
+        "alloc explain --help`.",
         NULL,
         NULL,
         NULL};
@@ -111,6 +111,8 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
         return sf_cli_alloc_gc(cli, argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "export") == 0)
         return sf_cli_alloc_export(cli, argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "explain") == 0)
+        return sf_cli_alloc_explain(cli, argc - 1, argv + 1);
     args.items = sf_arena_alloc(cli->arena, SF_LIMIT_ALLOC_PLAN_ITEMS *
                                                 sizeof(Searchfabric__V1__AllocationPlanItem *));
     SF_ASSERT(args.items != NULL);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mutant.h"
+#include "searchfabric/v1/allocator_operations_private.pb-c.h"
 
 static struct result r;       /* of the running test */
 static struct result many[8]; /* calls under way together */
@@ -720,6 +721,95 @@ static void test_leaving_memory_drops_the_tail(void **state)
     LEASES("discarded", "1");
 }
 
+/* ---- what an operator is told ---- */
+
+/* The answer of ExplainAllocator in a test. */
+struct explained {
+    bool done;
+    enum sf_err err;
+    char lease[64];      /* "start..end at next", "" without */
+    char next_range[64]; /* "start..end", "" without */
+    char leasing[32];
+    char stored_next[24];
+    bool in_memory;
+};
+
+static void explain_done(void *user, const struct sf_diag *diag, const ProtobufCMessage *response)
+{
+    struct explained *out = user;
+    const Searchfabric__V1__ExplainAllocatorResponse *m = (const void *)response;
+
+    out->done = true;
+    out->err = diag->err;
+    if (m == NULL)
+        return;
+    if (m->stored != NULL)
+        (void)snprintf(out->stored_next, sizeof(out->stored_next), "%s", m->stored->next_doc_id);
+    out->in_memory = m->lane != NULL;
+    if (m->lane == NULL)
+        return;
+    (void)snprintf(out->leasing, sizeof(out->leasing), "%s", m->lane->leasing);
+    if (m->lane->lease != NULL)
+        (void)snprintf(out->lease, sizeof(out->lease), "%s..%s at %s", m->lane->lease->start,
+                       m->lane->lease->end, m->lane->lease_next_doc_id);
+    if (m->lane->next_range != NULL)
+        (void)snprintf(out->next_range, sizeof(out->next_range), "%s..%s",
+                       m->lane->next_range->start, m->lane->next_range->end);
+}
+
+static struct explained explain(struct process *p)
+{
+    struct explained out = {0};
+    Searchfabric__V1__ExplainAllocatorRequest request =
+        SEARCHFABRIC__V1__EXPLAIN_ALLOCATOR_REQUEST__INIT;
+    Searchfabric__V1__CollectionRef ref = SEARCHFABRIC__V1__COLLECTION_REF__INIT;
+    struct sf_call_options options = {0};
+
+    ref.namespace_id = NS;
+    ref.collection_id = COLL;
+    request.collection = &ref;
+    sf_channel_unary(p->operations, "/" SF_ALLOCATOR_OPERATIONS_NAME "/ExplainAllocator",
+                     &request.base, &options, &p->world->loop.base, explain_done, &out);
+    manual_loop_run(&p->world->loop);
+    assert_true(out.done);
+    return out;
+}
+
+static void test_explain(void **state)
+{
+    struct world *w = *state;
+    struct process *p = &w->processes[0];
+
+    struct explained told = explain(p);
+    assert_int_equal(told.err, SF_OK);
+    assert_false(told.in_memory);
+    assert_string_equal(told.stored_next, "");
+    (void)issue(p, "a", 0);
+    told = explain(p);
+    assert_string_equal(told.leasing, "rate_below_threshold");
+    assert_string_equal(told.lease, "");
+    for (unsigned i = 1; i < 3; i++)
+        (void)issue(p, "a", i); /* [3, 11) */
+    script_store_hold_reservations(w->script, true);
+    for (unsigned i = 3; i < 7; i++)
+        (void)issue(p, "a", i);
+    told = explain(p);
+    assert_string_equal(told.leasing, "hot");
+    assert_string_equal(told.lease, "3..11 at 7");
+    assert_string_equal(told.next_range, "11..27");
+    script_store_hold_reservations(w->script, false);
+    manual_loop_run(&w->loop);
+    told = explain(p);
+    assert_string_equal(told.lease, "7..27 at 7");
+    assert_string_equal(told.next_range, "");
+    assert_string_equal(told.stored_next, "27");
+    allocate_ok(p, &r, "e", PLAN(40));
+    told = explain(p);
+    assert_string_equal(told.leasing, "explicit_ids_lately");
+    assert_string_equal(told.lease, "");
+    assert_string_equal(told.stored_next, "41");
+}
+
 /* ---- schedules that each catch a removed fence ---- */
 
 /* An issued id, UINT64_MAX when the request was refused. */
@@ -909,6 +999,7 @@ int main(void)
         LEASE_TEST(test_end_of_the_space),
         LEASE_TEST(test_drain_drops_the_tail),
         LEASE_TEST(test_leaving_memory_drops_the_tail),
+        LEASE_TEST(test_explain),
     };
     return SF_RUN_TESTS("alloc_leases", tests);
 }
