@@ -70,6 +70,12 @@ struct sf_alloc_request {
     enum sf_plan_shape shape;
 };
 
+/* Unpacks an AllocateIdsRequest as sf_pb_unpack does, all bytes alike, but long plans faster.
+ * Messages of `issue` items may be shared. Errors as sf_pb_unpack. */
+SF_MUST_USE enum sf_err sf_alloc_request_unpack(struct sf_view bytes, struct sf_arena *arena,
+                                                struct sf_diag *diag,
+                                                ProtobufCMessage **out_message);
+
 /* Reads and checks a request without any state. Errors (details field, violation unless noted):
  * SF_INVALID_ARGUMENT for what cannot be read as one (meta, idempotency_key, client_id,
  * client_kind, collection, route_intent, plan, an item without branch or id); then SF_BAD_REQUEST

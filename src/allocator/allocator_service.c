@@ -347,7 +347,8 @@ static const struct sf_method methods[] = {
     {.name = "AllocateIds",
      .request = &searchfabric__v1__allocate_ids_request__descriptor,
      .response = &searchfabric__v1__allocate_ids_success_response__descriptor,
-     .unary = allocate_ids}};
+     .unary = allocate_ids,
+     .unpack = sf_alloc_request_unpack}};
 
 static void limits_resolve(struct sf_allocator_limits *limits)
 {

@@ -42,6 +42,10 @@ struct sf_stream_ops {
                      struct sf_call *call); /* after a send said SF_ERR_FULL; may be NULL */
 };
 
+/* Unpacks a message, as sf_pb_unpack. */
+typedef enum sf_err (*sf_unpack_fn)(struct sf_view bytes, struct sf_arena *arena,
+                                    struct sf_diag *diag, ProtobufCMessage **out_message);
+
 struct sf_method {
     const char *name;                          /* "AllocateIds" */
     const ProtobufCMessageDescriptor *request; /* message types */
@@ -49,6 +53,8 @@ struct sf_method {
     sf_unary_fn unary;                  /* unary (or server-streaming when server_stream) */
     const struct sf_stream_ops *stream; /* client-streaming and bidirectional; then unary is NULL */
     bool server_stream;                 /* unary request, many responses */
+    sf_unpack_fn unpack;                /* reads `request` from the wire, with the results of
+                                           sf_pb_unpack; NULL = that */
 };
 
 struct sf_service {

@@ -403,8 +403,10 @@ static ProtobufCMessage *unpack(struct rpc_call *call, struct sf_view bytes, str
     struct sf_diag diag;
 
     sf_diag_init(&diag);
-    enum sf_err err =
-        sf_pb_unpack(call->call.route->method->request, bytes, arena, &diag, &message);
+    const struct sf_method *method = call->call.route->method;
+    enum sf_err err = method->unpack != NULL
+                          ? method->unpack(bytes, arena, &diag, &message)
+                          : sf_pb_unpack(method->request, bytes, arena, &diag, &message);
     if (err == SF_OK)
         return message;
     if (err == SF_ERR_LIMIT) {
