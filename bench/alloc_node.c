@@ -129,6 +129,7 @@ static void node_open(struct node *n)
         .keyring = n->keyring,
         .attempts = &n->attempts,
         .metrics = n->metrics,
+        .leases = {.on = !n->options.no_leases},
         .limits = {.cache_bytes_per_loop = n->options.cache_bytes,
                    .max_lanes_per_loop = n->options.lanes}};
     n->allocator = sf_allocator_new(&deps);
@@ -159,7 +160,7 @@ static void node_close(struct node *n)
     (void)sem_destroy(&n->drained);
 }
 
-/* argv: program "serve" folder reactors cache lanes put-delay get-delay ask-fd told-fd */
+/* argv: program "serve" folder reactors cache lanes put-delay get-delay no-leases ask-fd told-fd */
 int bench_alloc_main(char **argv)
 {
     struct node *n = sf_calloc(1, sizeof(*n));
@@ -172,8 +173,9 @@ int bench_alloc_main(char **argv)
                                               .cache_bytes = strtoull(argv[4], NULL, 10),
                                               .lanes = strtoull(argv[5], NULL, 10),
                                               .put_delay_ms = (unsigned)atoi(argv[6]),
-                                              .get_delay_ms = (unsigned)atoi(argv[7])};
-    int ask = atoi(argv[8]), told = atoi(argv[9]);
+                                              .get_delay_ms = (unsigned)atoi(argv[7]),
+                                              .no_leases = argv[8][0] != '0'};
+    int ask = atoi(argv[9]), told = atoi(argv[10]);
     node_open(n);
     uint16_t port = sf_rpc_server_port(n->server);
     bench_write_all(told, &port, sizeof(port));
@@ -191,8 +193,8 @@ int bench_alloc_main(char **argv)
 
 void bench_alloc_start(const struct bench_alloc_options *options, struct bench_alloc_node *out_node)
 {
-    const uint64_t values[] = {options->reactors, options->cache_bytes, options->lanes,
-                               options->put_delay_ms, options->get_delay_ms};
+    const uint64_t values[] = {options->reactors,     options->cache_bytes,  options->lanes,
+                               options->put_delay_ms, options->get_delay_ms, options->no_leases};
     char numbers[SF_ARRAY_LEN(values)][24];
     char fds[2][24];
     int ask[2], told[2];
@@ -209,7 +211,8 @@ void bench_alloc_start(const struct bench_alloc_options *options, struct bench_a
         (void)close(ask[1]);
         (void)close(told[0]);
         (void)execl("/proc/self/exe", "bench_allocate", "serve", options->folder, numbers[0],
-                    numbers[1], numbers[2], numbers[3], numbers[4], fds[0], fds[1], (char *)NULL);
+                    numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], fds[0], fds[1],
+                    (char *)NULL);
         _exit(127);
     }
     (void)close(ask[0]);

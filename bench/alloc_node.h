@@ -18,6 +18,7 @@ struct bench_alloc_options {
     size_t lanes;          /* in memory, 0 = the default */
     unsigned put_delay_ms; /* above 0: a shared store, each put answered after so long */
     unsigned get_delay_ms; /* with it: each read */
+    bool no_leases;        /* every request writes the state; else as the daemon by default */
 };
 
 /* A node's process. */

@@ -8,7 +8,7 @@
  *   spread    the same, round robin over 10,000 collections
  *   plans     plans of 1,000 items: issue, explicit, mixed
  *   replays   known keys: from memory, from the store
- *   far       a store that answers a put after 20 ms
+ *   far       a store that answers puts and reads after 20 ms
  *   lanes     collections touched once: memory of a lane, and with a bound
  */
 #include <argp.h>
@@ -72,8 +72,8 @@ static void node_stop(struct bench *b, struct bench_alloc_node *node)
 
 static void print_head(void)
 {
-    (void)printf("%-28s %9s %10s %8s %8s %8s %8s %9s %9s\n", "", "in flight", "calls/s", "p50 us",
-                 "p99 us", "p999 us", "cpu us", "calls/syn", "calls/grp");
+    (void)printf("%-28s %9s %10s %8s %8s %8s %8s %9s %9s %7s\n", "", "in flight", "calls/s",
+                 "p50 us", "p99 us", "p999 us", "cpu us", "calls/syn", "calls/grp", "leased");
 }
 
 /* Runs a load against a node and prints its line; the calls a second. */
@@ -95,9 +95,11 @@ static double run(struct bench *b, const struct bench_alloc_node *node, const ch
     double calls = (double)out_result->calls;
     double syncs = (double)(after.syncs - before.syncs);
     double groups = (double)(after.allocator.groups - before.allocator.groups);
-    (void)printf("%-28s %9u %10.0f %8u %8u %8u %8.2f %9.1f %9.1f\n", name, load.in_flight,
+    (void)printf("%-28s %9u %10.0f %8u %8u %8u %8.2f %9.1f %9.1f %6.0f%%\n", name, load.in_flight,
                  calls / out_result->seconds, out_result->p50, out_result->p99, out_result->p999_us,
-                 cpu / calls, syncs > 0 ? calls / syncs : 0, groups > 0 ? calls / groups : 0);
+                 cpu / calls, syncs > 0 ? calls / syncs : 0, groups > 0 ? calls / groups : 0,
+                 100 * (double)(after.allocator.lease_local - before.allocator.lease_local) /
+                     calls);
     (void)fflush(stdout);
     return calls / out_result->seconds;
 }
@@ -285,17 +287,22 @@ static void part_replays(struct bench *b)
 
 static void part_far(struct bench *b)
 {
-    struct bench_alloc_options options = {.put_delay_ms = FAR_MS, .get_delay_ms = 0};
+    struct bench_alloc_options options = {.put_delay_ms = FAR_MS, .get_delay_ms = FAR_MS};
     struct bench_alloc_load issue = {.in_flight = 64, .items = 1};
+    struct bench_alloc_load warm = {.in_flight = 8, .items = 1, .most_calls = 400};
     struct bench_alloc_load named = {
         .in_flight = 8, .items = 1, .plan = BENCH_EXPLICIT, .spread = BENCH_OWN};
     struct bench_alloc_node node;
     struct bench_flow_result r;
 
     node_start(b, options, &node);
-    (void)run(b, &node, "puts of 20 ms, first", issue, &r);
-    (void)run(b, &node, "puts of 20 ms, issue", issue, &r);
-    (void)run(b, &node, "puts of 20 ms, explicit", named, &r);
+    (void)run(b, &node, "20 ms away, until hot", warm, &r);
+    (void)run(b, &node, "20 ms away, leased", issue, &r);
+    (void)run(b, &node, "20 ms away, explicit", named, &r);
+    node_stop(b, &node);
+    options.no_leases = true;
+    node_start(b, options, &node);
+    (void)run(b, &node, "20 ms away, without leases", issue, &r);
     node_stop(b, &node);
 }
 
