@@ -371,7 +371,8 @@ static void group_admit(struct sf_alloc_lane *lane)
 static void group_resolved(struct sf_alloc_lane *lane)
 {
     group_compact(&lane->group);
-    if (lane->group.count != 0 && !lane->group.admitted)
+    if (lane->group.count != 0 && !lane->group.admitted &&
+        !(lane->facts_known && SF_MUTANT(alloc_old_facts)))
         group_admit(lane);
     else
         group_go_on(lane);
@@ -477,7 +478,8 @@ void sf_alloc_state_follow(struct sf_alloc_lane *lane, struct sf_alloc_state *af
     *after = lane->in_hand;
     after->exists = true;
     after->version++;
-    after->epoch = lane->owned ? lane->epoch : lane->in_hand.epoch + 1;
+    bool stays = lane->owned || (after->epoch > 0 && SF_MUTANT(alloc_epoch_stays));
+    after->epoch = stays ? after->epoch : after->epoch + 1;
     if (now > after->updated_at_unix_ms)
         after->updated_at_unix_ms = now;
 }
@@ -537,7 +539,7 @@ static void plan_moves(struct sf_alloc_lane *lane, const struct sf_alloc_op *op,
 static bool refusal_is_stale(const struct sf_alloc_lane *lane, enum sf_err err)
 {
     return err == SF_TOO_MANY_OPERATIONS && !lane->group.loaded &&
-           !lane->shard->allocator->deps.store->exclusive;
+           !lane->shard->allocator->deps.store->exclusive && !SF_MUTANT(alloc_stale_window);
 }
 
 /* Runs one member's plan on the copy; false when it is refused, the reason in its call's diag. */

@@ -44,7 +44,8 @@ static void lane_loaded(struct sf_alloc_lane *lane)
     }
     g->attempt[0] = '\0';
     for (size_t i = 0; i < g->count; i++)
-        g->ops[i]->phase = SF_OP_UNRESOLVED;
+        if (!SF_MUTANT(alloc_resolves_once))
+            g->ops[i]->phase = SF_OP_UNRESOLVED;
     sf_alloc_group_resolve(lane);
 }
 

@@ -243,6 +243,67 @@ static bool restored_behind_data(struct world *w)
     return r.diag.err == SF_BACKEND_UNAVAILABLE;
 }
 
+/* The collection is dropped between two requests of one owner: what it knows is not enough. */
+static bool facts_are_read_for_every_group(struct world *w)
+{
+    struct process *p = &w->processes[0];
+
+    allocate(p, &r, "k1", PLAN(ISSUE));
+    w->facts.lifecycle = 2;
+    w->facts.etag = "etag-dropped";
+    allocate(p, &r2, "k2", PLAN(ISSUE));
+    return r.diag.err == SF_OK && r2.diag.err == SF_RESOURCE_NOT_FOUND;
+}
+
+/* Another owner finishes a key between its look-up and the load of the state: the plan meets that
+ * result, not its burn. */
+static bool finished_before_the_load(struct world *w)
+{
+    struct process *a = &w->processes[0];
+    struct process *b = world_start(w);
+
+    w->facts.hold = true;
+    call_start(b, &r, &(struct call_spec){.key = "k", .items = (uint64_t[]){5, ISSUE}, .count = 2});
+    manual_loop_run(&w->loop);
+    w->facts.hold = false;
+    allocate(a, &r2, "k", PLAN(5, ISSUE));
+    world_ccs_release(w);
+    world_finish(w, &r);
+    return results_same(&r, &r2);
+}
+
+/* Every owner has an epoch of its own. */
+static bool epochs_name_owners(struct world *w)
+{
+    struct sf_arena *arena = sf_arena_new(1u << 20);
+    bool held = true;
+
+    for (uint64_t life = 1; life <= 3; life++) {
+        struct process *p = life == 1 ? &w->processes[0] : fates_restart(w);
+        char key[8] = {'k', (char)('0' + life)};
+        allocate(p, &r, key, PLAN(ISSUE));
+        held = held && r.diag.err == SF_OK && world_state(w, COLL, arena)->allocation_epoch == life;
+    }
+    sf_arena_destroy(arena);
+    return held;
+}
+
+/* Too far above the watermark that a deposed owner has in hand, within reach of the one that
+ * stands: the deposed one has no say. */
+static bool window_of_an_old_watermark(struct world *w)
+{
+    struct process *a = &w->processes[0];
+    struct process *b = world_start(w);
+
+    allocate(a, &r, "a1", PLAN(ISSUE));
+    allocate(b, &r2, "b1", PLAN(1000));
+    allocate(a, &r3, "k", PLAN(1500));
+    if (r.diag.err != SF_OK || r2.diag.err != SF_OK || r3.diag.err != SF_BACKEND_UNAVAILABLE)
+        return false;
+    allocate(b, &r3, "k", PLAN(1500));
+    return r3.diag.err == SF_OK && r3.ids[0] == 1500;
+}
+
 /* A request waits for the catalog while another owner answers the same key; then the collection is
  * dropped. What was answered is the answer: the drop governs new allocations only. */
 static bool dropped_behind_an_answer(struct world *w)
@@ -298,6 +359,11 @@ static const struct schedule {
     {"deposed_serves_nothing", deposed_serves_nothing, SF_MUTANT_ID_alloc_ignores_newer_owner},
     {"doubtful_write_is_read_again", doubtful_write_is_read_again,
      SF_MUTANT_ID_alloc_doubt_is_applied},
+    {"facts_are_read_for_every_group", facts_are_read_for_every_group,
+     SF_MUTANT_ID_alloc_old_facts},
+    {"finished_before_the_load", finished_before_the_load, SF_MUTANT_ID_alloc_resolves_once},
+    {"epochs_name_owners", epochs_name_owners, SF_MUTANT_ID_alloc_epoch_stays},
+    {"window_of_an_old_watermark", window_of_an_old_watermark, SF_MUTANT_ID_alloc_stale_window},
     {"dropped_behind_an_answer", dropped_behind_an_answer, SF_MUTANT_ID_alloc_refuses_at_once},
     {"state_is_gone", state_is_gone, SF_MUTANT_ID_alloc_result_forgotten},
     {"state_went_back", state_went_back, SF_MUTANT_ID_alloc_follows_older_state},

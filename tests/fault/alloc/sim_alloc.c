@@ -41,21 +41,21 @@ static bool is_final(enum sf_err err)
 }
 
 /* An answer that counts; true when it is final. */
-static bool take_answer(struct world *w, unsigned index, bool answered_before,
+static bool take_answer(struct world *w, unsigned index, const struct model_sent *sent,
                         const struct world_answer *answer)
 {
     const struct model_request *q = model_request(w->model, index);
 
     sim_trace(w->sim, "client: %s -> %s", q->key, sf_err_info(answer->err)->name);
     if (answer->err == SF_RESOURCE_NOT_FOUND && world_dropped(w, q->collection_id)) {
-        model_dropped(w->model, index, w->drop_at_ms, answered_before);
+        model_dropped(w->model, index, w->drop_at_ms, sent->answered);
         return true;
     }
-    if (answered_before && answer->err != SF_OK && is_final(answer->err))
+    if (sent->answered && answer->err != SF_OK && is_final(answer->err))
         sim_violation(w->sim, "%s was answered, and refused (%s) when asked again", q->key,
                       sf_err_info(answer->err)->name);
     if (is_final(answer->err)) {
-        model_answered(w->model, index, answer->err, sf_buf_view(&answer->packed));
+        model_answered(w->model, index, sent, answer->err, sf_buf_view(&answer->packed));
         return true;
     }
     if (!sf_err_info(answer->err)->retry_same_key)
@@ -71,9 +71,10 @@ static void send_request(struct sim_process *process, struct world *w, unsigned 
 
     for (;;) {
         struct world_answer answer;
-        bool answered_before = model_succeeded(w->model, index);
+        struct model_sent sent = model_sent(
+            w->model, index, world_dropped(w, model_request(w->model, index)->collection_id));
         bool done = world_call(process, w, node, model_request(w->model, index), &answer) &&
-                    take_answer(w, index, answered_before, &answer);
+                    take_answer(w, index, &sent, &answer);
         sf_buf_fini(&answer.packed);
         if (done)
             return;

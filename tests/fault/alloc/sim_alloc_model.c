@@ -18,6 +18,8 @@ struct outcome {
     struct sf_buf packed; /* first success, empty = none */
     bool burned;          /* refused with SF_VERSION_CONFLICT */
     bool answered;        /* finally: success or a refusal of the plan */
+    bool sent;            /* somebody asked for it */
+    bool sent_dropped;    /* and nobody did before its collection was dropped */
     bool stands;          /* a replay-success object is there */
     int64_t stood_at_ms;  /* since when */
     struct sf_etag etag;  /* of that object */
@@ -112,7 +114,7 @@ struct model *model_new(struct sim *sim, unsigned issue_percent, int64_t proved_
         uint64_t shape = sf_rng_below(rng, 100) < issue_percent ? 0 : 1 + sf_rng_below(rng, 2);
         uint64_t at = 2u * i + sf_rng_below(rng, 6);
         if (sf_rng_below(rng, 12) == 0)
-            at += 10 * MODEL_MAX_JUMP; /* out of reach */
+            at += sf_rng_below(rng, 3 * MODEL_MAX_JUMP); /* out of reach for now, or for good */
         for (size_t k = 0; k < q->count; k++) {
             bool issue = shape == 0 || (shape == 2 && sf_rng_below(rng, 2) == 0) ||
                          at >= UINT64_MAX - base[q->collection_id]; /* MODEL_ISSUE is no id here */
@@ -154,29 +156,57 @@ static enum sf_err plan_outcome(const struct model_request *q, wide_t next)
     return SF_OK;
 }
 
-/* Plans that name an id twice are malformed; the others fail for the watermark alone. */
-static void check_refusal(struct model *m, unsigned index, enum sf_err err)
+struct model_sent model_sent(struct model *m, unsigned index, bool dropped)
+{
+    struct outcome *o = &m->outcomes[index];
+
+    if (!o->sent)
+        o->sent_dropped = dropped;
+    o->sent = true;
+    return (struct model_sent){.version = m->states[m->requests[index].collection_id - 1].version,
+                               .answered = o->packed.len != 0};
+}
+
+/* True when a watermark of the state refuses the plan: the one that `version` left, or one that a
+ * later write passed (plans of one write run in turn, each against what those before it left). A
+ * deposed owner may say why an earlier watermark refused what the standing one refuses too. */
+static bool some_watermark_refuses(const struct seen_state *seen, uint64_t version,
+                                   const struct model_request *q)
+{
+    wide_t next = version == 0 ? 0 : seen->writes[version].after;
+
+    for (; next <= seen->next; next++)
+        if (plan_outcome(q, next) != SF_OK)
+            return true;
+    return false;
+}
+
+static void check_refusal(struct model *m, unsigned index, const struct model_sent *sent,
+                          enum sf_err err)
 {
     const struct model_request *q = &m->requests[index];
 
     m->seen_puts = UINT64_MAX; /* look at once: a refusal speaks of a state that stands */
     model_check_step(m);
-    if (plan_outcome(q, m->states[q->collection_id - 1].next) == SF_OK)
-        sim_violation(m->sim, "%s was refused (%s) and fits the watermark", q->key,
+    if (!some_watermark_refuses(&m->states[q->collection_id - 1], sent->version, q))
+        sim_violation(m->sim, "%s was refused (%s) and no watermark does so", q->key,
                       sf_err_info(err)->name);
 }
 
-void model_answered(struct model *m, unsigned index, enum sf_err err, struct sf_view packed)
+void model_answered(struct model *m, unsigned index, const struct model_sent *sent, enum sf_err err,
+                    struct sf_view packed)
 {
     struct outcome *o = &m->outcomes[index];
     const char *key = m->requests[index].key;
 
     o->answered = true;
     if (err != SF_OK)
-        check_refusal(m, index, err);
+        check_refusal(m, index, sent, err);
     if (err == SF_VERSION_CONFLICT)
         o->burned = true;
     if (err == SF_OK) {
+        if (o->sent_dropped)
+            sim_violation(m->sim, "%s was first asked for after the drop, and given ids", key);
         if (o->packed.len == 0)
             sf_buf_append(&o->packed, packed.ptr, packed.len);
         else if (!sf_view_equal(sf_buf_view(&o->packed), packed))

@@ -11,7 +11,8 @@
  *   owner's first write
  *   a replay-success object never changes
  *   an answer is what stands under its key; every later answer is the same, byte for byte
- *   a plan that was refused is refused by the watermark that stands, too: a refusal moves nothing
+ *   a refusal is that of a watermark which stood between the request and its answer
+ *   a key that is first asked for when its collection is dropped has no success
  *   a key refused as burned never has a success
  */
 #ifndef SF_TESTS_SIM_ALLOC_MODEL_H
@@ -26,7 +27,7 @@
 #define MODEL_ITEMS       4
 #define MODEL_ISSUE       UINT64_MAX
 #define MODEL_NS          7u
-#define MODEL_MAX_JUMP    1000u /* of the catalog's policy */
+#define MODEL_MAX_JUMP    20u /* of the catalog's policy */
 
 /* One request of the run; every client sends all of them. */
 struct model_request {
@@ -46,8 +47,18 @@ void model_free(struct model *model);
 
 const struct model_request *model_request(const struct model *model, unsigned index);
 
+/* What was known when a request was sent; for model_answered. */
+struct model_sent {
+    uint64_t version; /* of its collection's state */
+    bool answered;    /* a success had been answered */
+};
+
+/* A request goes out. `dropped`: its collection is. */
+struct model_sent model_sent(struct model *model, unsigned index, bool dropped);
+
 /* An answer that counts: packed bytes with SF_OK, else what refused it. */
-void model_answered(struct model *model, unsigned index, enum sf_err err, struct sf_view packed);
+void model_answered(struct model *model, unsigned index, const struct model_sent *sent,
+                    enum sf_err err, struct sf_view packed);
 
 /* Refused because the collection was dropped at `drop_at_ms`. `answered_before`: a success had been
  * answered when the request was sent. That, or a result that stood before the drop, forbids it; a
