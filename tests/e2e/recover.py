@@ -398,13 +398,13 @@ def test_auto_create():
 
 # ---- calls that are cut off ---------------------------------------------------------------------------
 
-def test_deadlines_and_cancels():
-    """A call that is cut off may have been carried out; repeated, it is carried out once."""
-    one = new_server()
+def deadlines_and_cancels(config):
+    """Sixty plans of two ids, each cut off and repeated; returns the watermark that they leave."""
+    one = new_server(config)
     a = Api(one)
     ns = a.namespace()
     ref = a.ready_collection(ns.namespace_id)
-    outcomes = set()
+    outcomes, given = set(), []
     for at in range(60):
         request = plan_request(ref, None, None)
         call = a.allocator.AllocateIds.future(request, timeout=random.uniform(0.0001, 0.004))
@@ -418,8 +418,9 @@ def test_deadlines_and_cancels():
         except grpc.RpcError as error:
             outcomes.add(str(error.code()))
             assert error.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED), error
-        answer = a.allocator.AllocateIds(request, timeout=20).SerializeToString()
-        assert a.allocator.AllocateIds(request, timeout=20).SerializeToString() == answer
+        answer = a.allocator.AllocateIds(request, timeout=20)
+        assert a.allocator.AllocateIds(request, timeout=20).SerializeToString() == answer.SerializeToString()
+        given += ids(answer)
         request = put_collection(ns.namespace_id, f"n{at}")
         try:
             a.catalog.PutCollectionMetadata(request, timeout=random.uniform(0.0001, 0.004))
@@ -428,10 +429,16 @@ def test_deadlines_and_cancels():
         made = a.catalog.PutCollectionMetadata(request, timeout=20)
         assert a.catalog.PutCollectionMetadata(request, timeout=20) == made
     assert len(outcomes) > 1, outcomes
-    state = a.json_object(state_key(ref))
-    assert state["next_doc_id"] == "120"  # two ids a plan, each plan once
+    assert len(a.keys("id-allocator/replay-success/")) == 60 and given == sorted(set(given)) and len(given) == 120
     names = [entry.collection_name for entry in list_collections(a, ns.namespace_id, "n", 1000).collections]
     assert sorted(names) == sorted(f"n{at}" for at in range(60))
+    return int(a.json_object(state_key(ref))["next_doc_id"])
+
+
+def test_deadlines_and_cancels():
+    """A call that is cut off may have been carried out; repeated, it is carried out once."""
+    assert deadlines_and_cancels("allocator:\n  leases: false\n") == 120  # two ids a plan, each plan once
+    assert deadlines_and_cancels("allocator:\n  lease_hot_per_s: 1\n") > 120  # the same from ranges reserved ahead
 
 
 def test_deadline_that_is_over():
