@@ -323,7 +323,11 @@ static double restart(struct plan *plan, char path[512], struct bench_node *node
     return seconds;
 }
 
-static void checkpoint(struct bench_driver *driver, size_t count)
+/* Rows that a create leaves: collection, record, name epoch, work of the projectors. */
+#define CREATE_ROWS     4u
+#define CHECKPOINT_ROWS 3u /* of them in a checkpoint: work is made due anew */
+
+static void checkpoint(struct bench_driver *driver)
 {
     Searchfabric__V1__CreateCheckpointRequest request =
         SEARCHFABRIC__V1__CREATE_CHECKPOINT_REQUEST__INIT;
@@ -336,11 +340,14 @@ static void checkpoint(struct bench_driver *driver, size_t count)
         (void)printf("  checkpoint: not served (%s)\n", diag.message);
     } else {
         const Searchfabric__V1__CreateCheckpointResponse *made = (const void *)response;
-        uint64_t bytes = 0;
-        for (size_t i = 0; made->manifest != NULL && i < made->manifest->n_checkpoint_shards; i++)
+        uint64_t bytes = 0, rows = 0;
+        for (size_t i = 0; made->manifest != NULL && i < made->manifest->n_checkpoint_shards; i++) {
             bytes += made->manifest->checkpoint_shards[i]->size_bytes;
-        (void)printf("  checkpoint: %.2f s, %.1f bytes a collection\n",
-                     (double)(bench_now_ns() - begin) / 1e9, (double)bytes / (double)count);
+            rows += made->manifest->checkpoint_shards[i]->row_count;
+        }
+        double seconds = (double)(bench_now_ns() - begin) / 1e9;
+        (void)printf("  checkpoint: %.2f s, %.0f rows/s, %.1f bytes a collection\n", seconds,
+                     (double)rows / seconds, (double)bytes * CHECKPOINT_ROWS / (double)rows);
     }
     sf_arena_destroy(arena);
 }
@@ -348,24 +355,23 @@ static void checkpoint(struct bench_driver *driver, size_t count)
 /* One checkpoint on a connection of its own. */
 struct cut {
     uint16_t port;
-    size_t count; /* collections */
 };
 
 static void *cut_main(void *arg)
 {
     const struct cut *cut = arg;
     struct bench_driver *driver = bench_driver_new(cut->port, 1);
-    checkpoint(driver, cut->count);
+    checkpoint(driver);
     bench_driver_destroy(driver);
     return NULL;
 }
 
-/* Creates of 64 clients without a checkpoint, then while one is cut. */
-static void checkpoint_beside(struct plan *plan, struct bench_node *node, uint64_t namespace_id,
-                              size_t count)
+/* Creates of 64 clients without a checkpoint, then while one is cut; how many. */
+static size_t checkpoint_beside(struct plan *plan, struct bench_node *node, uint64_t namespace_id)
 {
     struct bench_driver *driver = bench_driver_new(node->port, 4);
-    struct cut cut = {.port = node->port, .count = count};
+    struct cut cut = {.port = node->port};
+    size_t made = 0;
     for (int during = 0; during < 2; during++) {
         struct bench_load_result result;
         pthread_t thread;
@@ -383,8 +389,10 @@ static void checkpoint_beside(struct plan *plan, struct bench_node *node, uint64
         if (during != 0)
             (void)pthread_join(thread, NULL);
         print_line(during == 0 ? "creates" : "beside a checkpoint", load.clients, &result);
+        made += result.done - result.failed;
     }
     bench_driver_destroy(driver);
+    return made;
 }
 
 static void warm(struct bench_driver *driver, struct bench_node *node, const uint64_t *namespaces,
@@ -407,9 +415,6 @@ static void warm(struct bench_driver *driver, struct bench_node *node, const uin
         (double)result.done / result.seconds, (unsigned long long)report.catalog.cache_entries,
         (double)report.catalog.cache_bytes / 1048576.0, (double)bench_rss_kib(node->pid) / 1024.0);
 }
-
-/* Rows that a create leaves: collection, record, name epoch, work of the projectors. */
-#define CREATE_ROWS 4u
 
 /* Kills the node, removes its projection and starts it: where the rebuild begins is `from`. */
 static void rebuild(struct plan *plan, char path[512], struct bench_node *node,
@@ -453,8 +458,8 @@ static double large(struct plan *plan, size_t count)
     (void)printf("  stores take %.0f bytes a collection\n",
                  (double)bench_folder_bytes(path) / (double)count);
     rebuild(plan, path, &node, namespaces[0], count, "segments");
-    checkpoint_beside(plan, &node, namespaces[0], count);
-    rebuild(plan, path, &node, namespaces[0], count, "checkpoint");
+    size_t more = checkpoint_beside(plan, &node, namespaces[0]);
+    rebuild(plan, path, &node, namespaces[0], count + more, "checkpoint");
     bench_node_stop(&node);
     if (!plan->keep)
         bench_remove_folder(path);
