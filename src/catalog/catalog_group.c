@@ -484,15 +484,35 @@ static void finish_all(struct group *group)
 
 /* ---- materialize -------------------------------------------------------------------------- */
 
-/* Shows one committed command; a schema generation of this owner's making needs no adoption. The
- * binding revision after it goes to the cache later. */
-static enum sf_err show(struct group *group, struct sf_sql_conn *conn, struct member *member,
+static bool is_shown(const struct member *member)
+{
+    return member->committed && !member->over;
+}
+
+/* Did a member from `from` on, in the same transaction, look at the owner epoch of this one's
+ * shard? Nobody else raises it before the transaction ends. */
+static bool epoch_seen(const struct group *group, size_t from, size_t index)
+{
+    for (size_t i = from; i < index; i++) {
+        if (is_shown(&group->members[i]) && group->members[i].command->plan.lane_shard ==
+                                                group->members[index].command->plan.lane_shard)
+            return true;
+    }
+    return false;
+}
+
+/* Shows one committed command of a transaction over the members from `from` on; a schema generation
+ * of this owner's making needs no adoption. The binding revision after it goes to the cache later.
+ */
+static enum sf_err show(struct group *group, struct sf_sql_conn *conn, size_t from, size_t index,
                         struct sf_diag *diag, bool *out_dropped)
 {
-    const struct sf_catalog_plan *plan = &member->command->plan;
+    struct sf_catalog_command *command = group->members[index].command;
+    const struct sf_catalog_plan *plan = &command->plan;
     const SF_PB(CommandOutcomeObject) *outcome = &plan->outcome;
-    enum sf_err err = sf_catalog_project(group->catalog, conn, outcome, plan->object, true,
-                                         member->command->scratch, diag, out_dropped);
+    enum sf_err err =
+        sf_catalog_project(group->catalog, conn, outcome, plan->object,
+                           !epoch_seen(group, from, index), command->scratch, diag, out_dropped);
     if (err == SF_OK && !*out_dropped &&
         outcome->command_kind == SF_PBE(COMMAND_KIND, PUT_COLLECTION_SCHEMA) &&
         outcome->replay_classification == SF_PBE(REPLAY_CLASSIFICATION, ORIGINAL))
@@ -511,8 +531,8 @@ static enum sf_err show_range(struct group *group, size_t from, size_t to, uint6
     enum sf_err err = sf_sql_begin(conn, &diag);
     bool dropped = false;
     for (size_t i = from; i < to && err == SF_OK && !dropped; i++) {
-        if (group->members[i].committed && !group->members[i].over)
-            err = show(group, conn, &group->members[i], &diag, &dropped);
+        if (is_shown(&group->members[i]))
+            err = show(group, conn, from, i, &diag, &dropped);
     }
     if (err == SF_OK && !dropped && watermark != 0)
         err = sf_catalog_project_watermark(group->catalog, conn, watermark, &diag);
