@@ -120,7 +120,8 @@ static bool state_needs(const Searchfabric__V1__AllocatorStateObject *state,
     return needed && !SF_MUTANT(alloc_removes_needed);
 }
 
-/* The batch's newest result of a recorded lease, whose end no result reaches; NULL = none. */
+/* The batch's newest result of a recorded lease, whose end no result reaches, or the one that the
+ * lease follows; NULL = none. */
 static const struct candidate *newest_of_lease(const struct walk *w, size_t at,
                                                const Searchfabric__V1__AllocatorStateObject *state)
 {
@@ -131,7 +132,7 @@ static const struct candidate *newest_of_lease(const struct walk *w, size_t at,
         return NULL;
     for (size_t i = at; i < w->count; i++)
         if (same_collection(&w->batch[i], &w->batch[at]) &&
-            sf_watermark_compare(w->batch[i].end, newest == NULL ? start : newest->end) > 0)
+            sf_watermark_compare(w->batch[i].end, newest == NULL ? start : newest->end) >= 0)
             newest = &w->batch[i];
     return newest;
 }
