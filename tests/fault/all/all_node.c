@@ -93,6 +93,7 @@ static enum sf_err start_allocator(struct all_node *node, struct sf_diag *diag)
         .random_seed = sim_process_random(node->process) + 1,
         .metrics = node->metrics,
         .limits = {.max_lanes_per_loop = 1, .cache_bytes_per_loop = 2048},
+        .leases = {.on = true, .hot_per_s = 2, .min_ids = 4, .max_ids = 16, .quiet_ms = 500},
     };
 
     (void)diag;
