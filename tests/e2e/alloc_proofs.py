@@ -304,8 +304,8 @@ def test_switches_are_the_caller_s():
 
 # ---- replay -------------------------------------------------------------------------------------------
 
-def store_requests():
-    return sum(value for name, value in SERVER.metrics().items() if name.startswith("searchfabric_object_requests_total{"))
+def store_reads():
+    return sum(value for name, value in SERVER.metrics().items() if name.startswith('searchfabric_object_requests_total{op="get"'))
 
 
 def test_replay_outlives_what_comes_after():
@@ -330,11 +330,11 @@ def test_replay_outlives_what_comes_after():
         assert state(a, ref) == watermark, why
 
     same("at once")
-    before = store_requests()
+    before = store_reads()
     for _ in range(50):  # what is remembered costs the store nothing
         assert a.allocate(ref, None, 80, None, key=keys["mixed"]).SerializeToString(deterministic=True) == first["mixed"]
-    idle = store_requests() - before
-    assert idle < 25, idle  # what the server does by itself meanwhile
+    idle = store_reads() - before
+    assert idle < 10, idle  # the server looks at its own objects now and then
     a.schema(ref, 2, "t2", items=1, jump=1)
     same("lower ceilings, another token")
     (old_id, old_secret, _), = keyring(SERVER)
