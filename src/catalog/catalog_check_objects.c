@@ -321,7 +321,7 @@ static enum sf_err check_generation(struct sf_check *c, struct sf_check_object *
     SF_PB(SchemaGenerationObject) *generation = (SF_PB(SchemaGenerationObject) *)object->message;
     SF_PB(SchemaGenerationRow) *row = NULL;
     SF_PB(CommandOutcomeObject) *shown = NULL;
-    struct sf_check_lineage lineage;
+    struct sf_check_lineage lineage = {0};
     const SF_PB(SchemaGenerationBody) *body = generation->body;
     struct sf_sql_conn *conn = sf_sql_acquire(c->catalog->deps.sql, c->sched, SF_SQL_READ);
     enum sf_err err = sf_catalog_sql_generation(conn, object->namespace_id, object->collection_id,

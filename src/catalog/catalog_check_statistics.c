@@ -574,8 +574,8 @@ static enum sf_err judge_row_surely(struct sf_check *c, const struct row *seen, 
 {
     const struct sf_catalog_gates gates = {.namespace_id = seen->ref.namespace_id,
                                            .collection_id = seen->ref.collection_id};
-    struct sf_check_lineage lineage;
-    struct row before = *seen, row;
+    struct sf_check_lineage lineage = {0};
+    struct row before = *seen, row = {0};
     struct sf_arena *page = c->page;
     size_t count = 0;
     sf_arena_reset(c->one);

@@ -16,21 +16,21 @@
 
 /* Where the frame for one modality stands. */
 struct sf_commit_anchor {
-    unsigned stream; /* index of the WAL stream */
-    uint64_t epoch;
-    uint64_t seq;
-    struct sf_wal_place place;
+    unsigned stream;           /* index of the WAL stream */
+    uint64_t epoch;            /* of the chunk */
+    uint64_t seq;              /* of the chunk in its stream */
+    struct sf_wal_place place; /* of the frame in the chunk */
 };
 
 /* One intent at the barrier. The owner fills the first part and keeps the record until forgotten.
  */
 struct sf_barrier_record {
-    char write_intent_id[SF_SHA256_HEX_BYTES];
-    uint64_t commit_ts;
-    uint64_t dispatch_number;
-    uint64_t coordinator_epoch;                         /* of the leader that registered it */
-    uint8_t touched;                                    /* SF_MODALITY_BIT set, not empty */
-    uint8_t completed;                                  /* subset of touched */
+    char write_intent_id[SF_SHA256_HEX_BYTES]; /* key in `open` */
+    uint64_t commit_ts;                        /* of the intent */
+    uint64_t dispatch_number;                  /* of the dispatch whose completions count */
+    uint64_t coordinator_epoch;                /* of the leader that registered it */
+    uint8_t touched;                           /* SF_MODALITY_BIT set, not empty */
+    uint8_t completed;                         /* subset of touched */
     struct sf_commit_anchor anchors[SF_MODALITY_COUNT]; /* by modality - 1, of the completed ones */
 };
 
@@ -51,12 +51,12 @@ enum sf_barrier_result sf_barrier_register(struct sf_barrier *barrier,
 
 /* A completion as a writer reports it. */
 struct sf_barrier_completion {
-    const char *write_intent_id;
-    uint64_t commit_ts;
-    uint64_t dispatch_number;
-    uint64_t coordinator_epoch;
-    uint8_t modalities; /* SF_MODALITY_BIT set that the frame makes durable */
-    struct sf_commit_anchor anchor;
+    const char *write_intent_id;    /* which intent */
+    uint64_t commit_ts;             /* as it was dispatched */
+    uint64_t dispatch_number;       /* as it was dispatched */
+    uint64_t coordinator_epoch;     /* of the leader that dispatched it */
+    uint8_t modalities;             /* SF_MODALITY_BIT set that the frame makes durable */
+    struct sf_commit_anchor anchor; /* where the frame stands */
 };
 
 /* Applies a completion. ACCEPTED: something new was completed; `*out_record` is the record, durable

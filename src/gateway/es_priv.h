@@ -26,21 +26,21 @@ struct es_ingest;
 /* One batch handed to the ingest gateway; owned by the thread that waits for it. */
 struct es_submit {
     /* set by the submitter; the batch lives until the wait returned */
-    Searchfabric__V1__MutationBatch *batch;
-    int64_t timeout_ms; /* for the acknowledgement */
+    Searchfabric__V1__MutationBatch *batch; /* borrowed */
+    int64_t timeout_ms;                     /* for the acknowledgement */
 
     /* result, valid after the wait */
     struct sf_diag diag;                  /* SF_OK or why not */
     Searchfabric__V1__AckedRange *ranges; /* owned, by value; free() */
-    size_t range_count;
+    size_t range_count;                   /* of them */
 
     /* private */
-    struct es_ingest *ingest;
-    struct sf_task task;
-    struct sf_timer timer;
-    struct sf_waiter waiter;
-    struct es_submit *next;
-    bool sent;
+    struct es_ingest *ingest; /* where it was handed in */
+    struct sf_task task;      /* its arrival on the loop */
+    struct sf_timer timer;    /* of timeout_ms */
+    struct sf_waiter waiter;  /* woken with the result */
+    struct es_submit *next;   /* in the queue that holds it */
+    bool sent;                /* it is on the stream: its outcome may be unknown */
 };
 
 struct es_ingest *es_ingest_new(struct sf_channel *channel, struct sf_loop *loop,
@@ -64,12 +64,12 @@ void es_ingest_destroy(struct es_ingest *ingest);
 struct sf_es {
     /* immutable */
     struct sf_es_options options; /* texts are owned copies, defaults filled in */
-    struct MHD_Daemon *daemon;
-    struct es_ingest *ingest; /* as the channels of the options: set before `serving` */
-    uint16_t port;
-    struct sf_metric_family *requests_total;
-    struct sf_metric_family *latency_ms;
-    struct sf_metric_family *documents_total;
+    struct MHD_Daemon *daemon;    /* owned: listens and reads requests */
+    struct es_ingest *ingest;     /* as the channels of the options: set before `serving` */
+    uint16_t port;                /* bound */
+    struct sf_metric_family *requests_total;  /* by operation and status */
+    struct sf_metric_family *latency_ms;      /* by operation */
+    struct sf_metric_family *documents_total; /* by result */
 
     /* atomic */
     atomic_bool serving;       /* the services behind it are there */
@@ -78,7 +78,7 @@ struct sf_es {
     atomic_uint_fast64_t turn; /* makes keys of requests that bring none */
 
     /* under mu */
-    pthread_mutex_t mu;
+    pthread_mutex_t mu;      /* guards what follows */
     struct sf_map *bindings; /* index name -> struct es_binding */
     uint64_t namespace_id;   /* 0 = not looked up yet */
 };
@@ -108,12 +108,12 @@ enum sf_err es_call(struct sf_channel *channel, const char *method, const Protob
 
 /* What an index name stands for. Shared; counted. */
 struct es_binding {
-    atomic_uint refs;
-    uint64_t namespace_id;
-    uint64_t collection_id;
-    struct sf_arena *arena; /* of `state` */
-    Searchfabric__V1__CollectionAdmissionState *state;
-    struct sf_plan_schema *schema;
+    atomic_uint refs;                                  /* the table, requests that use it */
+    uint64_t namespace_id;                             /* of the collection */
+    uint64_t collection_id;                            /* in that namespace */
+    struct sf_arena *arena;                            /* of `state` */
+    Searchfabric__V1__CollectionAdmissionState *state; /* last one read */
+    struct sf_plan_schema *schema;                     /* owned: compiled from `state` */
 };
 
 void es_binding_release(struct es_binding *binding);

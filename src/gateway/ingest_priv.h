@@ -21,8 +21,8 @@ struct ingest_link;
 
 /* First in, first out list of batches. */
 struct ingest_queue {
-    struct ingest_batch *head;
-    struct ingest_batch *tail;
+    struct ingest_batch *head; /* longest in it; NULL = empty */
+    struct ingest_batch *tail; /* last one */
 };
 
 /* One batch from its arrival to its acknowledgement. Owned by exactly one place: a posted task, a
@@ -44,64 +44,64 @@ struct ingest_batch {
     Searchfabric__V1__RequestMeta meta;                /* of the stream, for the plan */
     const struct sf_diag *stale;    /* why the catalog's facts no longer admit it, NULL = they do */
     Searchfabric__V1__AckGate gate; /* the policy's */
-    Searchfabric__V1__MutationAck ack; /* gathered as events come in */
-    struct sf_tso_request stamp;       /* first admission */
-    uint64_t receipt_ts;               /* TSO of the receipt's apply time; 0 = no receipt */
-    uint64_t submission_id;            /* on the link's stream */
-    char fingerprint[SF_SHA256_HEX_BYTES];
+    Searchfabric__V1__MutationAck ack;     /* gathered as events come in */
+    struct sf_tso_request stamp;           /* first admission */
+    uint64_t receipt_ts;                   /* TSO of the receipt's apply time; 0 = no receipt */
+    uint64_t submission_id;                /* on the link's stream */
+    char fingerprint[SF_SHA256_HEX_BYTES]; /* of the batch, for the receipt's check */
 };
 
 /* What is known of a collection, and who waits to know more. */
 struct ingest_collection {
-    struct ingest_link *link;
-    uint64_t key[2];        /* namespace_id, collection_id */
-    struct sf_arena *arena; /* of `state`; NULL while nothing is known */
-    Searchfabric__V1__CollectionAdmissionState *state;
-    struct sf_plan_schema *schema;
-    bool reading;                        /* a read is under way */
-    struct ingest_queue current;         /* answered by the read under way */
+    struct ingest_link *link;                          /* whose */
+    uint64_t key[2];                                   /* namespace_id, collection_id */
+    struct sf_arena *arena;                            /* of `state`; NULL while nothing is known */
+    Searchfabric__V1__CollectionAdmissionState *state; /* last one read */
+    struct sf_plan_schema *schema;                     /* owned: compiled from `state` */
+    bool reading;                                      /* a read is under way */
+    struct ingest_queue current;                       /* answered by the read under way */
     struct ingest_queue waiting;         /* came after it began: answered by the next */
     Searchfabric__V1__CollectionRef ref; /* request of the read under way */
-    Searchfabric__V1__GetCollectionAdmissionStateRequest request;
+    Searchfabric__V1__GetCollectionAdmissionStateRequest request; /* of that read */
 };
 
 /* The part of the gateway that lives on one loop. */
 struct ingest_link {
     /* immutable */
-    struct sf_ingest *ingest;
-    struct sf_loop *loop;
+    struct sf_ingest *ingest;  /* whose */
+    struct sf_loop *loop;      /* all of it runs there */
     struct sf_tso_source *tso; /* batching front, owned */
 
     /* loop */
     struct sf_client_stream *stream; /* to the coordinator; NULL while none is open */
     bool blocked;                    /* the stream said full */
-    uint64_t next_submission;
-    struct sf_map *inflight;     /* submission_id -> struct ingest_batch, sent */
-    struct ingest_queue to_send; /* planned and stamped, in order */
-    struct sf_map *collections;  /* key -> struct ingest_collection */
-    struct ingest_call *calls;   /* open ones, doubly linked */
-    struct sf_task drain_task;   /* posted by the drain */
-    struct sf_task close_task;   /* of the stop */
-    bool closing;                /* the stop came by: the stream's end is the link's */
+    uint64_t next_submission;        /* id of the next one sent */
+    struct sf_map *inflight;         /* submission_id -> struct ingest_batch, sent */
+    struct ingest_queue to_send;     /* planned and stamped, in order */
+    struct sf_map *collections;      /* key -> struct ingest_collection */
+    struct ingest_call *calls;       /* open ones, doubly linked */
+    struct sf_task drain_task;       /* posted by the drain */
+    struct sf_task close_task;       /* of the stop */
+    bool closing;                    /* the stop came by: the stream's end is the link's */
 };
 
 /* One StreamMutations call. */
 struct ingest_call {
     /* immutable */
-    struct ingest_link *link;
-    struct sf_call *call; /* held */
-    char identity_hash[SF_SHA256_HEX_BYTES];
+    struct ingest_link *link;                /* serves the call */
+    struct sf_call *call;                    /* held */
+    char identity_hash[SF_SHA256_HEX_BYTES]; /* of the caller */
 
     /* atomic */
     atomic_uint refs; /* the stream until `closed`, each batch, each posted event */
-    atomic_uint_fast64_t inflight_bytes;
-    atomic_uint inflight_batches;
-    atomic_bool paused; /* sf_call_pause stands */
+    atomic_uint_fast64_t inflight_bytes; /* packed, of batches not answered yet */
+    atomic_uint inflight_batches;        /* not answered yet */
+    atomic_bool paused;                  /* sf_call_pause stands */
 
     /* loop */
-    struct ingest_call *prev, *next; /* in the link's list while the call is open */
-    bool listed;
-    bool opened;
+    struct ingest_call *prev, *next;    /* in the link's list while the call is open */
+    bool listed;                        /* in that list */
+    bool opened;                        /* `meta` was received */
     bool ended;                         /* finish or fail was called */
     bool half_closed;                   /* the client sends no more */
     bool gone;                          /* `closed` ran: answers go nowhere */
@@ -112,20 +112,20 @@ struct ingest_call {
 
 struct sf_ingest {
     /* immutable */
-    struct sf_ingest_deps deps;
-    struct ingest_link *links;
-    size_t link_count;
-    struct sf_service service;
-    struct sf_method methods[1];
-    struct sf_metric_family *batches_total;
-    struct sf_metric_family *latency_ms;
-    struct sf_metric *rows_total;
-    struct sf_metric *inflight;
+    struct sf_ingest_deps deps;             /* what it was made from */
+    struct ingest_link *links;              /* owned; one a loop */
+    size_t link_count;                      /* of them */
+    struct sf_service service;              /* what is served */
+    struct sf_method methods[1];            /* of the service */
+    struct sf_metric_family *batches_total; /* by result */
+    struct sf_metric_family *latency_ms;    /* arrival to acknowledgement */
+    struct sf_metric *rows_total;           /* of acknowledged batches */
+    struct sf_metric *inflight;             /* batches not answered yet */
 
     /* atomic */
-    atomic_uint next_link;
-    atomic_bool draining;
-    atomic_size_t active; /* batches not answered yet */
+    atomic_uint next_link; /* of the next call, modulo link_count */
+    atomic_bool draining;  /* new batches are refused */
+    atomic_size_t active;  /* batches not answered yet */
 
     /* the stop */
     struct sf_timer limit;     /* of the wait for open batches, on the first link's loop */
@@ -133,7 +133,7 @@ struct sf_ingest {
     int64_t limit_ms;          /* how long it runs */
 
     /* under mu: only for the stop's wait */
-    pthread_mutex_t mu;
+    pthread_mutex_t mu;             /* guards what follows */
     struct sf_waiter *drain_waiter; /* woken by the last open batch or the limit; NULL = none */
     struct sf_waiter *close_waiter; /* woken by the last link */
     size_t links_closed;            /* that did what the stop asked of all */

@@ -59,7 +59,7 @@ static enum sf_err stored_sequence(struct sf_embedded_store *s, struct sf_view k
 static bool condition_is_known(const struct sf_embedded_store *s, const struct sf_put *put,
                                uint64_t hash)
 {
-    uint64_t wanted;
+    uint64_t wanted = 0;
 
     if (put->cond == SF_PUT_ABSENT)
         return sf_embedded_keys_absent(s->keys, hash, put->absent_mark);
@@ -72,7 +72,7 @@ static enum sf_err condition_check(struct sf_embedded_store *s, const struct sf_
                                    uint64_t hash)
 {
     uint64_t standing = 0;
-    uint64_t wanted;
+    uint64_t wanted = 0;
 
     if (put->cond == SF_PUT_ANY || condition_is_known(s, put, hash))
         return SF_OK;

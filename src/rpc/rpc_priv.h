@@ -41,31 +41,31 @@ size_t sf_rpc_registry_count(const struct sf_rpc_registry *registry);
 
 /* How a binding does what a handler asks for. All but `metadata` may be called from any thread. */
 struct sf_call_ops {
-    void (*respond)(struct sf_call *call, const ProtobufCMessage *response);
-    void (*respond_bytes)(struct sf_call *call, struct sf_view packed);
-    void (*fail)(struct sf_call *call, const struct sf_diag *diag);
-    enum sf_err (*send)(struct sf_call *call, const ProtobufCMessage *message);
-    void (*finish)(struct sf_call *call);
-    void (*pause)(struct sf_call *call);
-    void (*resume)(struct sf_call *call);
-    const char *(*metadata)(const struct sf_call *call, const char *name);
-    struct sf_view (*metadata_bin)(const struct sf_call *call, const char *name);
-    void (*acquire)(struct sf_call *call);
-    void (*release)(struct sf_call *call);
+    void (*respond)(struct sf_call *call, const ProtobufCMessage *response); /* sf_call_respond */
+    void (*respond_bytes)(struct sf_call *call, struct sf_view packed);      /* the same, packed */
+    void (*fail)(struct sf_call *call, const struct sf_diag *diag);          /* sf_call_fail */
+    enum sf_err (*send)(struct sf_call *call, const ProtobufCMessage *message); /* sf_call_send */
+    void (*finish)(struct sf_call *call);                                       /* sf_call_finish */
+    void (*pause)(struct sf_call *call);                                        /* sf_call_pause */
+    void (*resume)(struct sf_call *call);                                       /* sf_call_resume */
+    const char *(*metadata)(const struct sf_call *call, const char *name); /* sf_call_metadata */
+    struct sf_view (*metadata_bin)(const struct sf_call *call, const char *name); /* its -bin */
+    void (*acquire)(struct sf_call *call); /* sf_call_acquire */
+    void (*release)(struct sf_call *call); /* sf_call_release */
 };
 
 /* Base of a call, first member of a binding's own struct. */
 struct sf_call {
     /* immutable once the handler sees the call */
-    const struct sf_call_ops *ops;
+    const struct sf_call_ops *ops;    /* of the binding */
     const struct sf_rpc_route *route; /* NULL: not served, no handler sees the call */
     struct sf_identity identity;      /* name: as long as the call */
     int64_t deadline_ms;              /* monotonic, INT64_MAX = none */
     struct sf_arena *arena;           /* owned by the binding */
 
     /* the handler's */
-    struct sf_diag diag;
-    void *state;
+    struct sf_diag diag; /* scratch for its errors */
+    void *state;         /* its own */
 
     /* atomic */
     atomic_bool cancelled; /* the client is gone */
@@ -90,17 +90,17 @@ ProtobufCMessage *sf_rpc_unpack(const ProtobufCMessageDescriptor *desc, struct s
 
 /* A message on its way, with the arena it lives in. */
 struct sf_rpc_message {
-    struct sf_rpc_message *next;
-    struct sf_arena *arena;    /* owned */
-    ProtobufCMessage *message; /* in the arena */
-    size_t bytes;              /* packed size: what it counts against a budget */
+    struct sf_rpc_message *next; /* in its queue */
+    struct sf_arena *arena;      /* owned */
+    ProtobufCMessage *message;   /* in the arena */
+    size_t bytes;                /* packed size: what it counts against a budget */
 };
 
 /* First-in first-out list with its bytes; zero-initialise. */
 struct sf_rpc_message_queue {
-    struct sf_rpc_message *head;
-    struct sf_rpc_message *tail;
-    size_t bytes; /* sum over the list */
+    struct sf_rpc_message *head; /* longest in it; NULL = empty */
+    struct sf_rpc_message *tail; /* last one */
+    size_t bytes;                /* sum over the list */
 };
 
 /* A copy of `message` in an arena of its own; NULL with `diag` (NULL allowed) filled as
@@ -115,11 +115,12 @@ void sf_rpc_message_queue_clear(struct sf_rpc_message_queue *queue);
 struct sf_channel_vtable {
     void (*unary)(struct sf_channel *channel, const char *method, const ProtobufCMessage *request,
                   const struct sf_call_options *options, struct sf_loop *loop,
-                  sf_unary_done_fn done, void *user);
+                  sf_unary_done_fn done, void *user); /* sf_channel_unary */
     struct sf_client_stream *(*stream)(struct sf_channel *channel, const char *method,
                                        const struct sf_call_options *options, struct sf_loop *loop,
-                                       const struct sf_client_stream_ops *ops, void *user);
-    void (*destroy)(struct sf_channel *channel);
+                                       const struct sf_client_stream_ops *ops,
+                                       void *user); /* sf_channel_stream */
+    void (*destroy)(struct sf_channel *channel);    /* sf_channel_destroy */
 };
 
 struct sf_channel {
@@ -127,9 +128,10 @@ struct sf_channel {
 };
 
 struct sf_client_stream_vtable {
-    enum sf_err (*send)(struct sf_client_stream *stream, const ProtobufCMessage *message);
-    void (*half_close)(struct sf_client_stream *stream);
-    void (*cancel)(struct sf_client_stream *stream);
+    enum sf_err (*send)(struct sf_client_stream *stream,
+                        const ProtobufCMessage *message); /* sf_client_stream_send */
+    void (*half_close)(struct sf_client_stream *stream);  /* sf_client_stream_half_close */
+    void (*cancel)(struct sf_client_stream *stream);      /* sf_client_stream_cancel */
 };
 
 struct sf_client_stream {

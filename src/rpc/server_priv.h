@@ -182,28 +182,28 @@ struct rpc_routes {
 
 struct sf_rpc_server {
     /* immutable after the start */
-    struct rpc_routes routes;             /* of the start's services, health and reflection */
-    struct sf_rpc_expected expected;      /* services that come later; count 0 = none */
-    const struct sf_rpc_auth *auth;       /* NULL: plaintext, everybody is `loopback` */
-    struct sf_rpc_auth auth_copy;         /* what `auth` points at */
-    struct sf_identity loopback;          /* of all calls without `auth` */
-    struct sf_health *health;             /* owned */
-    struct sf_reflection *reflection;     /* owned */
-    nghttp2_session_callbacks *callbacks; /* of all sessions */
-    nghttp2_option *option;               /* of all sessions */
-    int64_t idle_timeout_ms;
-    int64_t first_request_timeout_ms;
-    int64_t keepalive_ms;
-    uint32_t max_message_bytes; /* limits as in force, never 0 */
-    uint32_t max_connections;
-    uint32_t max_streams_per_conn;
-    uint16_t port;                           /* bound */
-    unsigned worker_count;                   /* of them */
-    struct rpc_worker *workers;              /* owned; one a reactor */
-    struct sf_metric_family *handled_family; /* NULL: no metrics */
-    struct sf_metric_family *duration_family;
-    struct sf_metric_family *closed_family;
-    struct sf_metric *connections;
+    struct rpc_routes routes;                 /* of the start's services, health and reflection */
+    struct sf_rpc_expected expected;          /* services that come later; count 0 = none */
+    const struct sf_rpc_auth *auth;           /* NULL: plaintext, everybody is `loopback` */
+    struct sf_rpc_auth auth_copy;             /* what `auth` points at */
+    struct sf_identity loopback;              /* of all calls without `auth` */
+    struct sf_health *health;                 /* owned */
+    struct sf_reflection *reflection;         /* owned */
+    nghttp2_session_callbacks *callbacks;     /* of all sessions */
+    nghttp2_option *option;                   /* of all sessions */
+    int64_t idle_timeout_ms;                  /* limits as in force, never 0, down to the streams */
+    int64_t first_request_timeout_ms;         /* of a new connection */
+    int64_t keepalive_ms;                     /* silence before a ping */
+    uint32_t max_message_bytes;               /* limits as in force, never 0 */
+    uint32_t max_connections;                 /* over all workers */
+    uint32_t max_streams_per_conn;            /* open at once */
+    uint16_t port;                            /* bound */
+    unsigned worker_count;                    /* of them */
+    struct rpc_worker *workers;               /* owned; one a reactor */
+    struct sf_metric_family *handled_family;  /* NULL: no metrics */
+    struct sf_metric_family *duration_family; /* histograms by method */
+    struct sf_metric_family *closed_family;   /* connections by reason */
+    struct sf_metric *connections;            /* open ones */
     struct rpc_method_metrics unknown_metrics; /* of all methods without a route */
 
     /* atomic */
@@ -220,8 +220,8 @@ struct sf_rpc_server {
     struct sf_task close_listener; /* at the stop */
 
     /* owner's thread */
-    int64_t drain_limit_ms;
-    struct sf_waiter waiter;
+    int64_t drain_limit_ms;  /* of the stop */
+    struct sf_waiter waiter; /* woken by the workers, at start and stop */
 };
 
 /* ---- server.c ---- */
@@ -231,9 +231,8 @@ void rpc_server_release(struct sf_rpc_server *server);
 /* The worker's connection is gone. On the loop. */
 void rpc_worker_conn_closed(struct rpc_worker *worker);
 
-/* The route of `path`, NULL = none; *out_early: it is of a service that comes later, and
- * not one that this build never serves. Any
- * thread. */
+/* The route of `path`, NULL = none; *out_early: it is of a service that comes later, and not one
+ * that this build never serves. Any thread. */
 const struct sf_rpc_route *rpc_server_route(struct sf_rpc_server *server, struct sf_view path,
                                             bool *out_early);
 

@@ -96,20 +96,20 @@ struct sql_backend {
     /* Starts and ends work in the background, core->work, once all connections stand; NULL = there
      * is none. Errors: SF_ERR_IO. */
     enum sf_err (*start)(struct sql_core *core, struct sf_diag *diag);
-    void (*stop)(struct sql_core *core);
+    void (*stop)(struct sql_core *core); /* NULL with `start` */
     /* As sf_sql_bulk; NULL = nothing changes. */
     void (*bulk)(struct sf_sql_conn *conn, bool on);
     /* Runs the statements of a text. */
     enum sf_err (*exec)(struct sf_sql_conn *conn, const char *sql, struct sf_diag *diag);
-    enum sf_err (*begin)(struct sf_sql_conn *conn, struct sf_diag *diag);
+    enum sf_err (*begin)(struct sf_sql_conn *conn, struct sf_diag *diag); /* a transaction */
     /* SF_ERR_AMBIGUOUS when the answer was lost. The transaction may stay open after an error. */
     enum sf_err (*commit)(struct sf_sql_conn *conn, struct sf_diag *diag);
-    void (*rollback)(struct sf_sql_conn *conn);
+    void (*rollback)(struct sf_sql_conn *conn); /* none open: nothing */
 
     /* Keeps other processes away from the schema. Where DDL can be taken back this begins a
      * transaction, which commit or rollback ends; else schema_unlock ends it. */
     enum sf_err (*schema_lock)(struct sf_sql_conn *conn, struct sf_diag *diag);
-    void (*schema_unlock)(struct sf_sql_conn *conn);
+    void (*schema_unlock)(struct sf_sql_conn *conn); /* after schema_lock only */
     /* Statements, run under the lock, that make the module's own tables if they are absent. */
     const char *own_tables;
     /* Runs a step's text; `again` when an earlier try was cut. */
@@ -123,18 +123,18 @@ struct sql_backend {
 
     /* Makes stmt->impl from a text with `?N` placeholders. */
     enum sf_err (*prepare)(struct sf_sql_stmt *stmt, const char *sql, struct sf_diag *diag);
-    void (*stmt_free)(struct sf_sql_stmt *stmt);
-    void (*reset)(struct sf_sql_stmt *stmt);
-    void (*bind_u64)(struct sf_sql_stmt *stmt, int index, uint64_t value);
-    void (*bind_i64)(struct sf_sql_stmt *stmt, int index, int64_t value);
+    void (*stmt_free)(struct sf_sql_stmt *stmt); /* frees stmt->impl */
+    void (*reset)(struct sf_sql_stmt *stmt);     /* ready to be bound and run again */
+    void (*bind_u64)(struct sf_sql_stmt *stmt, int index, uint64_t value); /* index 1-based */
+    void (*bind_i64)(struct sf_sql_stmt *stmt, int index, int64_t value);  /* index 1-based */
     void (*bind_bytes)(struct sf_sql_stmt *stmt, int index, struct sf_view bytes, bool is_text);
-    void (*bind_null)(struct sf_sql_stmt *stmt, int index);
-    enum sf_err (*step)(struct sf_sql_stmt *stmt, struct sf_diag *diag, bool *out_row);
-    uint64_t (*changes)(struct sf_sql_stmt *stmt);
-    uint64_t (*col_u64)(struct sf_sql_stmt *stmt, int column);
-    int64_t (*col_i64)(struct sf_sql_stmt *stmt, int column);
+    void (*bind_null)(struct sf_sql_stmt *stmt, int index); /* index 1-based */
+    enum sf_err (*step)(struct sf_sql_stmt *stmt, struct sf_diag *diag, bool *out_row); /* or end */
+    uint64_t (*changes)(struct sf_sql_stmt *stmt);             /* rows of the last step */
+    uint64_t (*col_u64)(struct sf_sql_stmt *stmt, int column); /* column 0-based */
+    int64_t (*col_i64)(struct sf_sql_stmt *stmt, int column);  /* column 0-based */
     struct sf_view (*col_bytes)(struct sf_sql_stmt *stmt, int column, bool is_text);
-    bool (*col_is_null)(struct sf_sql_stmt *stmt, int column);
+    bool (*col_is_null)(struct sf_sql_stmt *stmt, int column); /* column 0-based */
 };
 
 extern const struct sql_backend sql_sqlite;

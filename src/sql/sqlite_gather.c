@@ -5,10 +5,10 @@
  * frames after it wrote the last one of the transaction; that is where what was held back goes out,
  * so whoever looks for a frame finds it, and a failure is the failure of that write.
  *
- *   a write at the end        held back; a full buffer, or the last page of a transaction, is
- * written a write anywhere else     what is held back, then this one (frames are written again in
- * place when a transaction that did not fit its cache goes on) anything but a write      what is
- * held back, then that
+ * - A write at the end is held back; a full buffer, or the last page of a transaction, is written.
+ * - At a write anywhere else what is held back goes first, then this one: frames are written again
+ *   in place when a transaction that did not fit its cache goes on.
+ * - At anything but a write what is held back goes first, then that.
  *
  * A process that dies loses frames of a transaction that had not been committed. Nothing is synced
  * here that SQLite does not sync.
