@@ -60,6 +60,7 @@ struct candidate {
     char key[SF_SHA256_HEX_BYTES];       /* transport_lookup_key */
     struct sf_collection_ref collection; /* whose */
     struct sf_watermark end;             /* above its highest id */
+    struct sf_etag etag;                 /* of the object that was looked at */
     bool keep;                           /* its collection needs it */
 };
 
@@ -184,6 +185,20 @@ static void batch_judge(struct walk *w)
     w->count = left;
 }
 
+/* Does the very object that was looked at still stand? Between the look and the list another
+ * process may have removed it, and the key been used again; from the list on nobody else does. */
+static bool still_stands(struct walk *w, const struct candidate *c, struct sf_view key)
+{
+    struct sf_buf body = {0};
+    struct sf_etag etag;
+
+    if (deps_of(w)->store->exclusive || SF_MUTANT(alloc_deletes_unread))
+        return true;
+    enum sf_err err = sf_store_get_wait(deps_of(w)->store, deps_of(w)->sched, key, &body, &etag);
+    sf_buf_fini(&body);
+    return err == SF_OK && strcmp(etag.text, c->etag.text) == 0;
+}
+
 /* Sends one delete under the list that stands. */
 static void remove_one(struct walk *w, const struct candidate *c)
 {
@@ -195,6 +210,10 @@ static void remove_one(struct walk *w, const struct candidate *c)
         return;
     }
     sf_alloc_replay_key(c->key, &key);
+    if (!still_stands(w, c, sf_buf_view(&key)) || !sf_alloc_removals_may_send(removals)) {
+        sf_buf_fini(&key);
+        return;
+    }
     enum sf_err err = sf_store_remove_wait(deps_of(w)->store, deps_of(w)->sched, sf_buf_view(&key));
     if (err == SF_OK) {
         w->round->results++;
@@ -253,7 +272,8 @@ static bool is_young(struct walk *w, int64_t born_unix_ms)
     return true;
 }
 
-static enum sf_err examine_result(struct walk *w, const sf_replay_record *record)
+static enum sf_err examine_result(struct walk *w, const sf_replay_record *record,
+                                  const struct sf_etag *etag)
 {
     if (is_young(w, record->applied_at_unix_ms)) {
         check_receipt(w, record);
@@ -267,6 +287,7 @@ static enum sf_err examine_result(struct walk *w, const sf_replay_record *record
     *c = (struct candidate){.collection = {{record->namespace_id}, {record->collection_id}},
                             .end = sf_alloc_items_end(record)};
     memcpy(c->key, record->transport_lookup_key, sizeof(c->key));
+    c->etag = *etag;
     return w->count == BATCH ? batch_remove(w) : SF_OK;
 }
 
@@ -338,7 +359,8 @@ static enum sf_err examine(struct walk *w, struct sf_view key)
     const ProtobufCMessageDescriptor *desc = NULL;
     ProtobufCMessage *message = NULL;
     struct sf_buf body = {0};
-    enum sf_err err = sf_store_get_wait(deps_of(w)->store, deps_of(w)->sched, key, &body, NULL);
+    struct sf_etag etag;
+    enum sf_err err = sf_store_get_wait(deps_of(w)->store, deps_of(w)->sched, key, &body, &etag);
 
     w->round->examined++;
     if (err != SF_OK) { /* one object must not keep the others: it is passed by */
@@ -358,7 +380,7 @@ static enum sf_err examine(struct walk *w, struct sf_view key)
     if (desc == &searchfabric__v1__allocator_replay_success_object__descriptor) {
         const sf_replay_record *record = (const sf_replay_record *)message;
         if (is_of_key(key, record))
-            return examine_result(w, record);
+            return examine_result(w, record, &etag);
         w->round->broken++;
     } else if (desc == &searchfabric__v1__allocator_recovery_segment_object__descriptor) {
         examine_segment(w, key,

@@ -561,12 +561,47 @@ static bool memory_holds(struct world *w)
     return r2.diag.err != SF_IDEMPOTENCY_CONFLICT;
 }
 
+/* While the list is on its way another process removes the result and the key is used again. */
+static enum script_fate reuse_key(void *ctx, const struct sf_put *put)
+{
+    struct world *w = ctx;
+    struct sf_buf body = {0};
+    struct sf_buf key = {0};
+
+    if (!sf_view_equal(put->key, sf_view_str("id-allocator/removals.json")))
+        return SCRIPT_APPLY;
+    struct sf_arena *arena = sf_arena_new(ARENA);
+    Searchfabric__V1__AllocatorReplaySuccessObject *record = world_replay(w, "k", arena);
+    record->applied_at_unix_ms = w->loop.clock.unix_ms;
+    record->attempt_id = (char *)"another-1";
+    sf_alloc_replay_key(record->transport_lookup_key, &key);
+    sf_durable_encode(&record->base, &body, NULL);
+    struct sf_put again = {
+        .key = sf_buf_view(&key), .body = sf_buf_view(&body), .cond = SF_PUT_ANY};
+    assert_int_equal(sf_store_put_wait(w->backend, NULL, &again), SF_OK);
+    sf_buf_fini(&key);
+    sf_buf_fini(&body);
+    sf_arena_destroy(arena);
+    return SCRIPT_APPLY;
+}
+
+static bool reread_holds(struct world *w)
+{
+    struct process *a = old_result(w);
+
+    script_store_on(w->script, reuse_key, NULL, w);
+    (void)run(a);
+    script_store_on(w->script, NULL, NULL, NULL);
+    return result_stands(w, "k");
+}
+
 static void test_every_fence_is_needed(void **state)
 {
     static const struct schedule schedules[] = {
         {SF_MUTANT_ID_alloc_repeats_deletes, doubt_holds},
         {SF_MUTANT_ID_alloc_ignores_removals, list_holds},
         {SF_MUTANT_ID_alloc_deletes_late, minute_holds},
+        {SF_MUTANT_ID_alloc_deletes_unread, reread_holds},
         {SF_MUTANT_ID_alloc_removes_needed, need_holds},
         {SF_MUTANT_ID_alloc_remembers_for_ever, memory_holds}};
 

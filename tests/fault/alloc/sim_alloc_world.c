@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/pb.h"
 #include "fault/alloc/sim_alloc_throttle.h"
+#include "searchfabric/v1/allocator_operations_private.pb-c.h"
 #include "searchfabric/v1/catalog_control_private.pb-c.h"
 
 #define ES SEARCHFABRIC__V1__CLIENT_KIND__CLIENT_KIND_ES_WRITE_GATEWAY
@@ -22,7 +23,8 @@ struct alloc_service {
     struct sf_channel *catalog;
     struct sf_allocator *allocator;
     struct sf_channel *channel;
-    unsigned in_flight; /* calls of clients */
+    struct sf_channel *operations; /* the operator's service */
+    unsigned in_flight;            /* calls of clients */
     bool stopping;
     struct sf_waiter *idle; /* woken when the last call ends; NULL while nobody waits */
     bool drained;
@@ -104,7 +106,10 @@ static void *alloc_start(struct sim_process *process, void *ctx)
     const struct sf_service *ccs[] = {&service->ccs};
     service->catalog = sf_inproc_channel_new(ccs, 1, "loopback", sim_process_clock(process));
     struct sf_allocator_deps deps = {
-        .store = service->store,
+        /* retention waits for its puts, which the throttle cannot do */
+        .store = service->world->retention_ms != 0 ? sim_process_store(process) : service->store,
+        .sched = sim_process_sched(process),
+        .replay_retention_ms = service->world->retention_ms,
         .loops = loops,
         .loop_count = SF_ARRAY_LEN(loops),
         .clock = sim_process_clock(process),
@@ -119,6 +124,9 @@ static void *alloc_start(struct sim_process *process, void *ctx)
     service->allocator = sf_allocator_new(&deps);
     const struct sf_service *services[] = {sf_allocator_service(service->allocator)};
     service->channel = sf_inproc_channel_new(services, 1, "loopback", sim_process_clock(process));
+    const struct sf_service *operations[] = {sf_allocator_operations(service->allocator)};
+    service->operations =
+        sf_inproc_channel_new(operations, 1, "loopback", sim_process_clock(process));
     return service;
 }
 
@@ -150,6 +158,7 @@ static void alloc_stop(struct sim_process *process, void *started, void *ctx)
         sf_waiter_wait(&waiter);
     sf_waiter_fini(&waiter);
     sf_channel_destroy(service->channel);
+    sf_channel_destroy(service->operations);
     sf_allocator_destroy(service->allocator);
     sf_channel_destroy(service->catalog);
     sf_store_destroy(service->store);
@@ -242,6 +251,34 @@ bool world_call(struct sim_process *client, struct world *w, unsigned node,
         return true;
     sf_buf_fini(&out_answer->packed);
     return false;
+}
+
+static void on_round(void *user, const struct sf_diag *diag, const ProtobufCMessage *response)
+{
+    (void)diag;
+    (void)response;
+    sf_waiter_wake(user);
+}
+
+void world_retain(struct sim_process *client, struct world *w, unsigned node)
+{
+    uint64_t life = 0;
+    struct alloc_service *service = sim_node_service(w->nodes[node], &life);
+    Searchfabric__V1__RunAllocatorRetentionRequest request =
+        SEARCHFABRIC__V1__RUN_ALLOCATOR_RETENTION_REQUEST__INIT;
+    struct sf_waiter answered;
+
+    if (service == NULL || service->stopping)
+        return;
+    sf_waiter_init(&answered, sim_process_sched(client));
+    service->in_flight++;
+    sf_channel_unary(service->operations, "/" SF_ALLOCATOR_OPERATIONS_NAME "/RunAllocatorRetention",
+                     &request.base, &(struct sf_call_options){0}, sim_process_loop(client, 0),
+                     on_round, &answered);
+    sf_waiter_wait(&answered);
+    sf_waiter_fini(&answered);
+    if (--service->in_flight == 0 && service->idle != NULL)
+        sf_waiter_wake(service->idle);
 }
 
 /* ---- the world ---- */

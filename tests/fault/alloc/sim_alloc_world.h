@@ -23,6 +23,7 @@ struct world {
     struct sf_alloc_lease_policy leases; /* of every process */
     size_t max_lanes;                    /* collections in memory of a loop */
     bool throttle;                       /* replay objects are refused at times */
+    int64_t retention_ms;                /* of results; 0 = none goes */
     bool settled;                        /* the catalog refuses no more */
     unsigned clients;                    /* tasks that ask */
     unsigned clients_done;
@@ -51,6 +52,9 @@ struct world_answer {
  * node was down, or died meanwhile. */
 bool world_call(struct sim_process *client, struct world *w, unsigned node,
                 const struct model_request *q, struct world_answer *out_answer);
+
+/* One round of retention on a node, from a task of `client`. What it says does not matter. */
+void world_retain(struct sim_process *client, struct world *w, unsigned node);
 
 /* ---- scenarios of other files ---- */
 
