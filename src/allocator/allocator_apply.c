@@ -44,7 +44,7 @@
 
 void sf_alloc_group_remove(struct sf_alloc_lane *lane, size_t index)
 {
-    lane->group.ops[index] = NULL;
+    lane->group->ops[index] = NULL;
 }
 
 /* Closes the holes that sf_alloc_group_remove left. */
@@ -87,7 +87,7 @@ static void op_refuse_unstanding(struct sf_alloc_op *op)
  * another owner may have made its result and answered it: it is looked up once more. */
 static void member_refuse(struct sf_alloc_lane *lane, size_t index, const struct sf_diag *diag)
 {
-    struct sf_alloc_op *op = lane->group.ops[index];
+    struct sf_alloc_op *op = lane->group->ops[index];
 
     sf_alloc_group_remove(lane, index);
     *sf_call_diag(op->call) = *diag;
@@ -100,16 +100,16 @@ static void member_refuse(struct sf_alloc_lane *lane, size_t index, const struct
 
 void sf_alloc_group_refuse(struct sf_alloc_lane *lane, const struct sf_diag *diag)
 {
-    for (size_t i = 0; i < lane->group.count; i++)
-        if (lane->group.ops[i] != NULL)
+    for (size_t i = 0; i < lane->group->count; i++)
+        if (lane->group->ops[i] != NULL)
             member_refuse(lane, i, diag);
-    group_compact(&lane->group);
+    group_compact(lane->group);
     sf_alloc_lane_rest(lane);
 }
 
 void sf_alloc_group_fail(struct sf_alloc_lane *lane, bool outcome_unknown, const char *why)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
     if (lane->state != SF_LANE_READY)
         sf_alloc_lane_forget(lane);
@@ -126,14 +126,14 @@ void sf_alloc_group_fail(struct sf_alloc_lane *lane, bool outcome_unknown, const
 
 static void group_pause_over(struct sf_timer *timer)
 {
-    struct sf_alloc_lane *lane = SF_CONTAINER_OF(timer, struct sf_alloc_lane, group.timer);
-    lane->group.resume(lane);
+    struct sf_alloc_lane *lane = SF_CONTAINER_OF(timer, struct sf_alloc_group, timer)->lane;
+    lane->group->resume(lane);
 }
 
 void sf_alloc_group_again(struct sf_alloc_lane *lane, void (*resume)(struct sf_alloc_lane *lane),
                           bool outcome_unknown, const char *why)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
     if (++g->tries >= SF_LIMIT_ALLOC_TRIES) {
         sf_alloc_group_fail(lane, outcome_unknown, why);
@@ -144,9 +144,19 @@ void sf_alloc_group_again(struct sf_alloc_lane *lane, void (*resume)(struct sf_a
     sf_timer_start(&g->timer, sf_alloc_pause_ms(lane->shard, g->tries));
 }
 
+/* The lane's group, made when it has none. */
+static struct sf_alloc_group *group_get(struct sf_alloc_lane *lane)
+{
+    if (lane->group == NULL) {
+        lane->group = sf_calloc(1, sizeof(*lane->group));
+        lane->group->lane = lane;
+    }
+    return lane->group;
+}
+
 void sf_alloc_group_start(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = group_get(lane);
     size_t items = 0;
 
     lane->busy = true;
@@ -182,8 +192,8 @@ static void group_resolved(struct sf_alloc_lane *lane);
 /* One lookup less is out. */
 static void read_finished(struct sf_alloc_lane *lane)
 {
-    SF_ASSERT(lane->group.reads > 0);
-    if (--lane->group.reads == 0)
+    SF_ASSERT(lane->group->reads > 0);
+    if (--lane->group->reads == 0)
         group_resolved(lane);
 }
 
@@ -244,7 +254,7 @@ static void member_resolve(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
     op->get.key = sf_buf_view(&op->object_key);
     op->get.loop = lane->shard->loop;
     op->get.done = lookup_done;
-    lane->group.reads++;
+    lane->group->reads++;
     if (sf_store_get_cached(lane->shard->allocator->deps.store, &op->get))
         lookup_done(&op->get);
     else
@@ -253,7 +263,7 @@ static void member_resolve(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
 
 void sf_alloc_group_resolve(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
     g->reads = 1;
     for (size_t i = 0; i < g->count; i++)
@@ -267,8 +277,8 @@ void sf_alloc_group_resolve(struct sf_alloc_lane *lane)
 /* Goes on with members that are admitted, or whose admission is not needed any more. */
 static void group_go_on(struct sf_alloc_lane *lane)
 {
-    group_compact(&lane->group);
-    if (lane->group.count == 0)
+    group_compact(lane->group);
+    if (lane->group->count == 0)
         sf_alloc_lane_rest(lane);
     else if (lane->state == SF_LANE_COLD)
         sf_alloc_lane_load(lane);
@@ -317,7 +327,7 @@ static enum sf_err admission_read(struct sf_alloc_lane *lane,
 static void admission_done(void *user, const struct sf_diag *from, const ProtobufCMessage *response)
 {
     struct sf_alloc_lane *lane = user;
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
     struct sf_allocator *allocator = lane->shard->allocator;
     struct sf_diag diag;
 
@@ -343,7 +353,7 @@ static void admission_done(void *user, const struct sf_diag *from, const Protobu
 
 static void group_admit(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
     struct sf_allocator *allocator = lane->shard->allocator;
     struct sf_call_options options = {.timeout_ms = allocator->deps.limits.catalog_timeout_ms};
 
@@ -370,8 +380,8 @@ static void group_admit(struct sf_alloc_lane *lane)
 
 static void group_resolved(struct sf_alloc_lane *lane)
 {
-    group_compact(&lane->group);
-    if (lane->group.count != 0 && !lane->group.admitted &&
+    group_compact(lane->group);
+    if (lane->group->count != 0 && !lane->group->admitted &&
         !(lane->facts_known && SF_MUTANT(alloc_old_facts)))
         group_admit(lane);
     else
@@ -395,7 +405,7 @@ void sf_alloc_space_check(struct sf_alloc_lane *lane)
 /* The state write stands: tells refusals that waited for it, lets go of the members. */
 static void group_stands(struct sf_alloc_lane *lane, bool batch_was_whole)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
     size_t put = 1;
     bool was_owned = lane->owned;
 
@@ -430,14 +440,14 @@ static void group_stands(struct sf_alloc_lane *lane, bool batch_was_whole)
 
 void sf_alloc_group_adopt(struct sf_alloc_lane *lane, const struct sf_etag *etag)
 {
-    lane->group.after.etag = *etag;
+    lane->group->after.etag = *etag;
     group_stands(lane, false);
 }
 
 static void write_done(struct sf_batch *batch)
 {
-    struct sf_alloc_lane *lane = SF_CONTAINER_OF(batch, struct sf_alloc_lane, group.batch);
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_lane *lane = SF_CONTAINER_OF(batch, struct sf_alloc_group, batch)->lane;
+    struct sf_alloc_group *g = lane->group;
     enum sf_err err = g->puts[0].err;
 
     if (err == SF_ERR_AMBIGUOUS && SF_MUTANT(alloc_doubt_is_applied)) {
@@ -489,7 +499,7 @@ void sf_alloc_state_follow(struct sf_alloc_lane *lane, struct sf_alloc_state *af
 static void plans_begin(struct sf_alloc_lane *lane, bool local)
 {
     const struct sf_allocator_deps *deps = &lane->shard->allocator->deps;
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
     g->local = local;
     g->grant_ids = 0;
@@ -512,14 +522,14 @@ static struct sf_watermark plan_start(const struct sf_alloc_state *after, bool i
 static void plan_moves(struct sf_alloc_lane *lane, const struct sf_alloc_op *op,
                        struct sf_watermark end)
 {
-    struct sf_alloc_state *after = &lane->group.after;
+    struct sf_alloc_state *after = &lane->group->after;
     int64_t now_ms = lane->shard->loop->now_ms;
 
     if (sf_alloc_op_has_explicit(op)) {
         sf_lease_note_explicit(&lane->use, now_ms);
-        lane->explicit_unix_ms = lane->group.applied_at_unix_ms;
+        lane->explicit_unix_ms = lane->group->applied_at_unix_ms;
         if (after->lease.live)
-            lane->group.tail_ids += sf_watermark_between(after->lease.next, after->mark);
+            lane->group->tail_ids += sf_watermark_between(after->lease.next, after->mark);
         if (!SF_MUTANT(alloc_lease_survives_explicit))
             after->lease.live = false;
         after->mark = end;
@@ -538,14 +548,14 @@ static void plan_moves(struct sf_alloc_lane *lane, const struct sf_alloc_op *op,
  * above an old watermark may be within reach of the new one. Below it is below it for ever. */
 static bool refusal_is_stale(const struct sf_alloc_lane *lane, enum sf_err err)
 {
-    return err == SF_TOO_MANY_OPERATIONS && !lane->group.loaded &&
+    return err == SF_TOO_MANY_OPERATIONS && !lane->group->loaded &&
            !lane->shard->allocator->deps.store->exclusive && !SF_MUTANT(alloc_stale_window);
 }
 
 /* Runs one member's plan on the copy; false when it is refused, the reason in its call's diag. */
 static bool member_plan(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
 {
-    struct sf_alloc_state *after = &lane->group.after;
+    struct sf_alloc_state *after = &lane->group->after;
     struct sf_watermark before = plan_start(after, sf_alloc_op_has_explicit(op));
     struct sf_watermark end = before;
     struct sf_diag *diag = sf_call_diag(op->call);
@@ -584,7 +594,7 @@ void sf_alloc_state_put_fill(struct sf_alloc_lane *lane, const struct sf_buf *bo
 /* Sends the state object and the planned members' objects as one batch. */
 static void group_write(struct sf_alloc_lane *lane, size_t planned)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
     struct sf_allocator *allocator = lane->shard->allocator;
     sf_replay_record **fresh = sf_malloc((planned + 1) * sizeof(sf_replay_record *));
     size_t fresh_count = 0;
@@ -629,7 +639,7 @@ static bool pending_is_full(const struct sf_alloc_lane *lane)
 /* The lease holds ids for all: runs the plans and sends their objects, each on its own. */
 static void group_plan_local(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
     plans_begin(lane, true);
     for (size_t i = 0; i < g->count; i++) {
@@ -653,7 +663,7 @@ static void group_plan_local(struct sf_alloc_lane *lane)
 /* The lease must not be used before the ownership is proved: reads the state again. */
 static void group_confirm(struct sf_alloc_lane *lane)
 {
-    bool again = lane->group.loaded; /* and the read took too long */
+    bool again = lane->group->loaded; /* and the read took too long */
 
     sf_alloc_lane_forget(lane);
     if (again)
@@ -664,7 +674,7 @@ static void group_confirm(struct sf_alloc_lane *lane)
 
 void sf_alloc_group_plan(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
     bool covered = sf_alloc_lease_covers(lane);
     size_t planned = 0;
 

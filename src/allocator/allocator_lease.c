@@ -63,7 +63,7 @@ bool sf_alloc_lease_skips_lookup(const struct sf_alloc_lane *lane, const struct 
 
 bool sf_alloc_lease_covers(const struct sf_alloc_lane *lane)
 {
-    const struct sf_alloc_group *g = &lane->group;
+    const struct sf_alloc_group *g = lane->group;
     uint64_t ids = 0;
 
     if (!is_live(lane))
@@ -163,7 +163,7 @@ static bool is_hot(const struct sf_alloc_lane *lane)
 
 void sf_alloc_lease_grant(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
     struct sf_alloc_state *after = &g->after;
 
     if (after->lease.live || after->mark.exhausted || !is_hot(lane))
@@ -175,7 +175,7 @@ void sf_alloc_lease_grant(struct sf_alloc_lane *lane)
 
 void sf_alloc_lease_stands(struct sf_alloc_lane *lane, bool was_owned)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
     if (g->grant_ids != 0)
         count_granted(lane, g->grant_ids);
@@ -189,9 +189,9 @@ void sf_alloc_lease_stands(struct sf_alloc_lane *lane, bool was_owned)
 
 void sf_alloc_lease_failed(struct sf_alloc_lane *lane)
 {
-    if (lane->group.grant_ids != 0)
+    if (lane->group->grant_ids != 0)
         count_failed(lane);
-    lane->group.grant_ids = 0;
+    lane->group->grant_ids = 0;
 }
 
 /* ---- the next range, on a state write of its own ---- */
@@ -247,8 +247,8 @@ static void reserve_done(struct sf_batch *batch)
         reserve_stands(lane);
     else
         reserve_failed(lane, r->put.err);
-    if (lane->group.parked) {
-        lane->group.parked = false;
+    if (lane->group != NULL && lane->group->parked) {
+        lane->group->parked = false;
         if (lane->state == SF_LANE_COLD)
             sf_alloc_lane_load(lane);
         else
@@ -320,7 +320,7 @@ static void foreign_met(struct sf_alloc_lane *lane, const struct sf_alloc_loaded
         lane->in_hand.lease = loaded->state.lease;
         lane->in_hand.lease.next = loaded->state.lease.start;
         lane->in_hand.lease.live = true;
-        lane->confirmed_ms = lane->group.sent_ms;
+        lane->confirmed_ms = lane->group->sent_ms;
     }
 }
 
@@ -352,11 +352,11 @@ void sf_alloc_lease_loaded(struct sf_alloc_lane *lane, const struct sf_alloc_loa
     struct sf_alloc_state kept = r->kept;
     bool reserved = reservation_found(lane, loaded);
     r->kept.lease.live = false;
-    if (lane->group.adopt) { /* what the write in doubt left of the lease goes on from it */
-        in_hand->lease = lane->group.after.lease;
+    if (lane->group->adopt) { /* what the write in doubt left of the lease goes on from it */
+        in_hand->lease = lane->group->after.lease;
         return;
     }
-    if (lane->group.attempt[0] != '\0')
+    if (lane->group->attempt[0] != '\0')
         sf_alloc_lease_failed(lane);
     if (!kept.lease.live)
         return;

@@ -141,19 +141,20 @@ struct sf_alloc_roll {
     struct sf_buf body;            /* encoded record */
 };
 
-/* What a lane has under way; one group at a time. */
+/* What a lane has under way; one group at a time. Kept until the lane is idle. */
 struct sf_alloc_group {
-    struct sf_alloc_op **ops; /* members that are not answered or settling; owned array */
-    size_t count;             /* members */
-    size_t cap;               /* entries there is room for */
-    size_t reads;             /* replay lookups that are still out, plus one while they are sent */
-    bool admission_asked;     /* the facts were asked for */
-    bool admitted;            /* the facts were read after every member came in, and admit */
-    bool loaded;              /* the state was read since every member came in */
-    bool local;               /* runs within the lease: no state write */
-    bool parked;              /* waits for the reservation under way */
-    unsigned tries;           /* loads and writes of this group that did not go through */
-    struct sf_timer timer;    /* pause before the next try */
+    struct sf_alloc_lane *lane; /* whose */
+    struct sf_alloc_op **ops;   /* members that are not answered or settling; owned array */
+    size_t count;               /* members */
+    size_t cap;                 /* entries there is room for */
+    size_t reads;          /* replay lookups that are still out, plus one while they are sent */
+    bool admission_asked;  /* the facts were asked for */
+    bool admitted;         /* the facts were read after every member came in, and admit */
+    bool loaded;           /* the state was read since every member came in */
+    bool local;            /* runs within the lease: no state write */
+    bool parked;           /* waits for the reservation under way */
+    unsigned tries;        /* loads and writes of this group that did not go through */
+    struct sf_timer timer; /* pause before the next try */
     void (*resume)(struct sf_alloc_lane *lane); /* what the pause ends with */
 
     /* admission read */
@@ -242,9 +243,9 @@ struct sf_alloc_lane {
 
     struct sf_buf unknown; /* packed: members of the state object that this build does not know */
 
-    bool facts_known;            /* `facts` may be confirmed by a conditional read */
-    struct sf_alloc_facts facts; /* admission, as read last */
-    struct sf_alloc_group group; /* under way while busy */
+    bool facts_known;             /* `facts` may be confirmed by a conditional read */
+    struct sf_alloc_facts facts;  /* admission, as read last */
+    struct sf_alloc_group *group; /* owned; NULL while idle */
 };
 
 /* A remembered answer. */

@@ -34,7 +34,7 @@
 /* The state is in hand and nothing unfinished is in it. */
 static void lane_loaded(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
     lane->state = SF_LANE_READY;
     if (g->adopt) {
@@ -62,8 +62,8 @@ void sf_alloc_roll_free(struct sf_alloc_group *g)
 
 static void roll_done(struct sf_batch *batch)
 {
-    struct sf_alloc_lane *lane = SF_CONTAINER_OF(batch, struct sf_alloc_lane, group.batch);
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_lane *lane = SF_CONTAINER_OF(batch, struct sf_alloc_group, batch)->lane;
+    struct sf_alloc_group *g = lane->group;
     bool all = true;
 
     for (size_t i = 0; i < g->roll_count; i++) {
@@ -105,7 +105,7 @@ static void roll_fill(struct sf_alloc_lane *lane, const struct sf_alloc_pending 
 
 void sf_alloc_lane_roll(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
     size_t count = lane->pending_count;
 
     if (count == 0) {
@@ -160,7 +160,7 @@ static bool ownership_check(struct sf_alloc_lane *lane, const struct sf_alloc_lo
     lane->owned = ours;
     lane->epoch = loaded->state.epoch;
     if (ours)
-        lane->confirmed_ms = lane->group.sent_ms;
+        lane->confirmed_ms = lane->group->sent_ms;
     return true;
 }
 
@@ -168,7 +168,7 @@ static bool ownership_check(struct sf_alloc_lane *lane, const struct sf_alloc_lo
 static void loaded_take(struct sf_alloc_lane *lane, const struct sf_alloc_loaded *loaded,
                         const struct sf_etag *etag)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
     if (!ownership_check(lane, loaded))
         return;
@@ -210,8 +210,8 @@ static enum sf_err load_decode(struct sf_alloc_lane *lane, struct sf_arena *aren
                                struct sf_diag *diag, struct sf_alloc_loaded *out_loaded,
                                int64_t *out_restored)
 {
-    const struct sf_get *get = &lane->group.get;
-    const struct sf_get *mark_get = &lane->group.mark_get;
+    const struct sf_get *get = &lane->group->get;
+    const struct sf_get *mark_get = &lane->group->mark_get;
     enum sf_err err = SF_OK;
 
     *out_restored = 0;
@@ -233,13 +233,13 @@ static bool read_failed(const struct sf_get *get)
 /* Both reads are back. */
 static void load_finish(struct sf_alloc_lane *lane)
 {
-    const struct sf_get *get = &lane->group.get;
+    const struct sf_get *get = &lane->group->get;
     struct sf_alloc_loaded loaded = {0};
     int64_t restored = 0;
     struct sf_diag diag;
 
-    if (read_failed(get) || read_failed(&lane->group.mark_get)) {
-        sf_alloc_group_again(lane, sf_alloc_lane_load, lane->group.attempt[0] != '\0',
+    if (read_failed(get) || read_failed(&lane->group->mark_get)) {
+        sf_alloc_group_again(lane, sf_alloc_lane_load, lane->group->attempt[0] != '\0',
                              "the state cannot be read");
         return;
     }
@@ -260,18 +260,18 @@ static void load_finish(struct sf_alloc_lane *lane)
 
 static void load_one_done(struct sf_alloc_lane *lane)
 {
-    if (--lane->group.loads == 0)
+    if (--lane->group->loads == 0)
         load_finish(lane);
 }
 
 static void load_done(struct sf_get *get)
 {
-    load_one_done(SF_CONTAINER_OF(get, struct sf_alloc_lane, group.get));
+    load_one_done(SF_CONTAINER_OF(get, struct sf_alloc_group, get)->lane);
 }
 
 static void mark_done(struct sf_get *get)
 {
-    load_one_done(SF_CONTAINER_OF(get, struct sf_alloc_lane, group.mark_get));
+    load_one_done(SF_CONTAINER_OF(get, struct sf_alloc_group, mark_get)->lane);
 }
 
 static void load_send(struct sf_alloc_lane *lane, struct sf_get *get, struct sf_view key,
@@ -286,7 +286,7 @@ static void load_send(struct sf_alloc_lane *lane, struct sf_get *get, struct sf_
 
 void sf_alloc_lane_load(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
     SF_ASSERT(lane->state == SF_LANE_COLD);
     sf_alloc_lane_forget(lane);

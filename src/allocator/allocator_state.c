@@ -62,20 +62,22 @@ static void idle_append(struct sf_alloc_lane *lane)
 }
 
 /* Gives back what only a running group needs. */
-static void scratch_free(struct sf_alloc_lane *lane)
+static void group_free(struct sf_alloc_lane *lane)
 {
-    struct sf_alloc_group *g = &lane->group;
+    struct sf_alloc_group *g = lane->group;
 
+    if (g == NULL)
+        return;
+    if (sf_timer_active(&g->timer))
+        sf_timer_stop(&g->timer);
     sf_buf_fini(&g->get.body);
     sf_buf_fini(&g->mark_get.body);
     sf_buf_fini(&g->body);
     sf_alloc_roll_free(g);
     free(g->puts);
     free(g->ops);
-    g->puts = NULL;
-    g->put_cap = 0;
-    g->ops = NULL;
-    g->cap = 0;
+    free(g);
+    lane->group = NULL;
 }
 
 void sf_alloc_lane_idle_check(struct sf_alloc_lane *lane)
@@ -83,7 +85,7 @@ void sf_alloc_lane_idle_check(struct sf_alloc_lane *lane)
     if (lane->ops != 0 || lane->busy || lane->pump_posted || lane->idle ||
         (lane->reserve != NULL && lane->reserve->busy))
         return;
-    scratch_free(lane);
+    group_free(lane);
     idle_append(lane);
 }
 
@@ -113,8 +115,8 @@ static void pump_post(struct sf_alloc_lane *lane)
 void sf_alloc_lane_rest(struct sf_alloc_lane *lane)
 {
     lane->busy = false;
-    lane->group.count = 0;
-    lane->group.attempt[0] = '\0';
+    lane->group->count = 0;
+    lane->group->attempt[0] = '\0';
     pump_post(lane);
     sf_alloc_lane_idle_check(lane);
 }
@@ -123,13 +125,11 @@ static void lane_free(void *value)
 {
     struct sf_alloc_lane *lane = value;
 
-    if (sf_timer_active(&lane->group.timer))
-        sf_timer_stop(&lane->group.timer);
     sf_alloc_lane_forget(lane);
     sf_alloc_facts_fini(&lane->facts);
     sf_buf_fini(&lane->state_key);
     sf_buf_fini(&lane->unknown);
-    scratch_free(lane);
+    group_free(lane);
     free(lane->pending);
     if (lane->reserve != NULL)
         sf_buf_fini(&lane->reserve->body);

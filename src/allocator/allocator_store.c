@@ -61,10 +61,10 @@ sf_replay_record *sf_alloc_record_build(struct sf_alloc_op *op, const struct sf_
     record->route_intent = request->route_intent;
     record->payload_fingerprint = op->fingerprint;
     record->schema_generation_token = sf_arena_str(arena, sf_view_str(op->lane->facts.token));
-    record->created_at_unix_ms = op->lane->group.applied_at_unix_ms;
-    record->applied_at_unix_ms = op->lane->group.applied_at_unix_ms;
+    record->created_at_unix_ms = op->lane->group->applied_at_unix_ms;
+    record->applied_at_unix_ms = op->lane->group->applied_at_unix_ms;
     record->allocation_epoch = after->epoch;
-    if (op->lane->group.local)
+    if (op->lane->group->local)
         record->lease_epoch = after->lease.epoch;
     else
         record->allocator_state_version = after->version;
