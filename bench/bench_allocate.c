@@ -29,6 +29,7 @@
 #define RECORD_BYTES 1400u /* of a one-item replay-success object: what the peers store */
 #define COLLECTIONS  10000u
 #define FAR_MS       20u
+#define LEAST_LANES  1024u
 
 /* The command line. */
 struct command {
@@ -306,41 +307,45 @@ static void part_far(struct bench *b)
     node_stop(b, &node);
 }
 
-/* Touches `count` collections once each; resident memory of the node before and after, in KiB. */
-static void touch(struct bench *b, const struct bench_alloc_node *node, const char *name,
-                  size_t count)
+/* Touches all collections once with so many lanes in memory; the node's resident memory, and the
+ * lanes in it. */
+static long touch(struct bench *b, const char *name, size_t lanes, uint64_t *out_lanes)
 {
     struct bench_alloc_load load = {.in_flight = 256,
                                     .items = 1,
                                     .spread = BENCH_ROUND,
-                                    .collections = count,
-                                    .most_calls = count};
+                                    .collections = b->command.lanes,
+                                    .most_calls = b->command.lanes};
+    struct bench_alloc_options options = {.cache_bytes = 1, .lanes = lanes};
     struct bench_alloc_report report;
+    struct bench_alloc_node node;
     struct bench_flow_result r;
-    long before = bench_rss_kib(node->pid);
     int64_t ms = b->command.ms;
 
+    node_start(b, options, &node);
     b->command.ms = INT32_MAX;
-    (void)run(b, node, name, load, &r);
+    (void)run(b, &node, name, load, &r);
     b->command.ms = ms;
-    bench_alloc_ask(node, &report);
-    (void)printf("%-28s resident %ld KiB, before %ld; %llu lanes in memory, %llu evicted; %.0f "
-                 "bytes a lane\n",
-                 "", bench_rss_kib(node->pid), before, (unsigned long long)report.allocator.lanes,
-                 (unsigned long long)report.allocator.lanes_evicted,
-                 1024.0 * (double)(bench_rss_kib(node->pid) - before) /
-                     (double)report.allocator.lanes);
+    bench_alloc_ask(&node, &report);
+    long kib = bench_rss_kib(node.pid);
+    (void)printf("%-28s resident %ld KiB; %llu lanes in memory, %llu evicted\n", "", kib,
+                 (unsigned long long)report.allocator.lanes,
+                 (unsigned long long)report.allocator.lanes_evicted);
+    *out_lanes = report.allocator.lanes;
+    node_stop(b, &node);
+    return kib;
 }
 
+/* The rest of the node's memory is the same in both runs. */
 static void part_lanes(struct bench *b)
 {
-    struct bench_alloc_node node;
-    struct bench_alloc_options options = {.cache_bytes = 1,
-                                          .lanes = b->command.brief ? 1024 : b->command.lanes / 20};
+    uint64_t few = 0, many = 0;
+    long kib = -touch(b, "touched once, few lanes", LEAST_LANES, &few);
 
-    node_start(b, options, &node);
-    touch(b, &node, "collections touched once", b->command.lanes);
-    node_stop(b, &node);
+    kib += touch(b, "touched once, many lanes", b->command.lanes, &many);
+    if (many > few)
+        (void)printf("%-28s %.0f bytes a lane in memory\n", "",
+                     1024.0 * (double)kib / (double)(many - few));
 }
 
 /* ---- the program ---- */
