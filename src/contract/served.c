@@ -67,6 +67,7 @@ static const struct sf_contract_method methods[] = {
     {ALLOCATOR, "AllocateIds", true},
     {ALLOC_OPS, "RunAllocatorRetention", true},
     {ALLOC_OPS, "RebuildAllocatorExport", true},
+    {ALLOC_OPS, "ExplainAllocator", true},
     {INGEST, "StreamMutations", true},
     {PUBLISHER, "SubmitPublishReady", false},
     {PUBLISHER, "ReleaseWalReplayStart", false},
