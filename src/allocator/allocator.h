@@ -107,7 +107,8 @@ void sf_allocator_destroy(struct sf_allocator *allocator);
 /* ---- for the operator (sfctl alloc restore-mark, verify) ---- */
 
 /* Marks the store as restored from a backup at `now_unix_ms`: every allocator state written before
- * is closed (SF_BACKEND_UNAVAILABLE) until it is verified. Waits. Errors: SF_ERR_UNAVAILABLE,
+ * is closed (SF_BACKEND_UNAVAILABLE) until it is verified. What an earlier mark closed stays
+ * closed, also when the clock went back. Texts are UTF-8. Waits. Errors: SF_ERR_UNAVAILABLE,
  * SF_ERR_AMBIGUOUS (run it again). Source: protocols.md section 3, Restore. */
 SF_MUST_USE enum sf_err
 sf_allocator_restore_mark_wait(struct sf_store *store, struct sf_sched *sched,
@@ -163,7 +164,8 @@ typedef void (*sf_allocator_rebuilt_fn)(void *user, const struct sf_allocator_re
 
 /* Makes state objects that are lost or do not verify anew: next_doc_id above every realized id that
  * is found, version and epoch above every one found. A whole state that covers its results is left
- * alone, one that lies below them is raised. Reads every replay object of the store. `told` is
+ * alone, one that lies below them is raised; with a floor it is written in any case, and counts as
+ * newer than a restore mark. Reads every replay object of the store. `told` is
  * called for each collection, in order of ids. Waits. Errors in `diag`: SF_INVALID_ARGUMENT (the
  * floor), SF_INTERNAL (results do not verify and no floor is given: nothing is changed),
  * SF_ERR_PRECONDITION (somebody writes), SF_ERR_UNAVAILABLE, SF_ERR_AMBIGUOUS (run it again).

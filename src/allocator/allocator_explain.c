@@ -102,13 +102,13 @@ static void fill_lane(struct look *look, const struct sf_alloc_lane *lane)
 static enum sf_err fill_stored(struct look *look, struct sf_arena *arena, struct sf_diag *diag)
 {
     Searchfabric__V1__AllocatorStoredState *out = &look->stored;
-    ProtobufCMessage *message = NULL;
-    enum sf_err err = sf_durable_decode(&searchfabric__v1__allocator_state_object__descriptor,
-                                        sf_buf_view(&look->get.body), arena, diag, &message);
+    Searchfabric__V1__AllocatorStateObject *object = NULL;
+    struct sf_alloc_loaded loaded;
+    enum sf_err err = sf_alloc_state_open(sf_buf_view(&look->get.body), look->collection, arena,
+                                          diag, &object, &loaded);
 
     if (err != SF_OK)
-        return sf_diag_set(diag, SF_INTERNAL, "the state object does not verify");
-    const Searchfabric__V1__AllocatorStateObject *object = (const void *)message;
+        return err;
     searchfabric__v1__allocator_stored_state__init(out);
     out->next_doc_id = object->next_doc_id;
     out->allocation_epoch = object->allocation_epoch;

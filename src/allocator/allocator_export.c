@@ -314,7 +314,7 @@ static enum sf_err rebuild_one(struct rebuild *b, struct sf_sql_conn *conn, stru
     if (err == SF_ERR_NOT_FOUND) /* removed by retention meanwhile */
         return SF_OK;
     const sf_applied_entry *entry = NULL;
-    if (err == SF_OK && !is_state && sf_alloc_record_whole((const sf_replay_record *)message))
+    if (err == SF_OK && !is_state && sf_alloc_record_is_at((const sf_replay_record *)message, key))
         entry = sf_alloc_applied_entry((const sf_replay_record *)message, b->arena);
     if (err == SF_ERR_CORRUPT || (err == SF_OK && !is_state && entry == NULL)) {
         sf_diag_init(b->diag);

@@ -19,6 +19,7 @@ struct operation {
     struct sf_allocator *allocator;  /* whose */
     struct sf_call *call;            /* to be answered */
     const ProtobufCMessage *request; /* valid as long as the call */
+    const char *authority;           /* what failed when it could not be done */
     /* Answers the call, or returns an error that stands in its diag. */
     enum sf_err (*run)(struct operation *op);
 };
@@ -33,7 +34,7 @@ static void on_lane(struct sf_task *task)
         struct sf_diag *diag = sf_call_diag(op->call);
         if (sf_err_public(diag->err) != diag->err) {
             sf_diag_set(diag, SF_BACKEND_UNAVAILABLE, "%s", diag->message);
-            sf_diag_detail(diag, "failing_authority", "object_store");
+            sf_diag_detail(diag, "failing_authority", "%s", op->authority);
         }
         sf_call_fail(op->call, diag);
     }
@@ -43,13 +44,17 @@ static void on_lane(struct sf_task *task)
 
 /* `lane` of the pool: that of the retention, or of a feed's writer. */
 static void submit(struct sf_allocator *a, struct sf_call *call, const ProtobufCMessage *request,
-                   uint64_t lane, enum sf_err (*run)(struct operation *op))
+                   uint64_t lane, const char *authority, enum sf_err (*run)(struct operation *op))
 {
     struct operation *op = sf_calloc(1, sizeof(*op));
     bool stopping;
 
-    *op = (struct operation){
-        .task.run = on_lane, .allocator = a, .call = call, .request = request, .run = run};
+    *op = (struct operation){.task.run = on_lane,
+                             .allocator = a,
+                             .call = call,
+                             .request = request,
+                             .authority = authority,
+                             .run = run};
     sf_diag_init(sf_call_diag(call));
     atomic_fetch_add(&a->open, 1);
     stopping = atomic_load(&a->draining) || a->retention == NULL;
@@ -106,7 +111,7 @@ static void handle_retention(void *self, struct sf_call *call, const ProtobufCMe
         sf_call_fail(call, sf_call_diag(call));
         return;
     }
-    submit(self, call, message, SF_ALLOC_RETENTION_LANE, run_retention);
+    submit(self, call, message, SF_ALLOC_RETENTION_LANE, "object_store", run_retention);
 }
 
 /* ---- RebuildAllocatorExport ---- */
@@ -137,7 +142,9 @@ static void handle_rebuild(void *self, struct sf_call *call, const ProtobufCMess
         sf_call_fail(call, sf_call_diag(call));
         return;
     }
-    submit(a, call, message, sf_alloc_feed_lane(SF_ALLOC_EXPORT_NAME), run_rebuild);
+    /* its objects were read to begin with; what goes away is its database */
+    submit(a, call, message, sf_alloc_feed_lane(SF_ALLOC_EXPORT_NAME), "allocator_export",
+           run_rebuild);
 }
 
 /* ---- the service ---- */

@@ -567,6 +567,9 @@ void sf_alloc_record_encode(const sf_replay_record *record, const char *attempt,
 /* True when a record can be answered from. */
 bool sf_alloc_record_whole(const sf_replay_record *record);
 
+/* The same, and it stands under its own key. */
+bool sf_alloc_record_is_at(const sf_replay_record *record, struct sf_view object_key);
+
 /* Decodes a replay-success object and checks that it is the one of `key`. */
 SF_MUST_USE enum sf_err sf_alloc_record_decode(struct sf_view body, const char *key,
                                                struct sf_arena *arena, struct sf_diag *diag,
@@ -587,8 +590,23 @@ struct sf_alloc_loaded {
     sf_replay_record *const *pending; /* in the arena */
     size_t pending_count;
 };
-/* Also takes over what this build does not know (lane->unknown). SF_INTERNAL when it is not the
- * lane's. */
+/* Decodes the state object of a collection: SF_INTERNAL unless all of it verifies and it is the
+ * collection's own. The object lives in the arena. */
+SF_MUST_USE enum sf_err sf_alloc_state_open(struct sf_view body,
+                                            struct sf_collection_ref collection,
+                                            struct sf_arena *arena, struct sf_diag *diag,
+                                            Searchfabric__V1__AllocatorStateObject **out_object,
+                                            struct sf_alloc_loaded *out_loaded);
+
+/* The same of the object that stands in the store, waiting; SF_ERR_NOT_FOUND, SF_ERR_UNAVAILABLE.
+ * out_etag is set also when it does not verify. */
+SF_MUST_USE enum sf_err
+sf_alloc_state_read_wait(struct sf_store *store, struct sf_sched *sched,
+                         struct sf_collection_ref collection, struct sf_arena *arena,
+                         struct sf_diag *diag, Searchfabric__V1__AllocatorStateObject **out_object,
+                         struct sf_watermark *out_mark, struct sf_etag *out_etag);
+
+/* sf_alloc_state_open for a lane; also takes over what this build does not know (lane->unknown). */
 SF_MUST_USE enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lane,
                                               struct sf_arena *arena, struct sf_diag *diag,
                                               struct sf_alloc_loaded *out_loaded);

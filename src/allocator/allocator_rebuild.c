@@ -81,7 +81,7 @@ static enum sf_err take_result(struct rebuild *b, struct sf_view key)
     if (err == SF_ERR_NOT_FOUND)
         return SF_OK;
     if (err == SF_ERR_CORRUPT ||
-        (err == SF_OK && !sf_alloc_record_whole((const sf_replay_record *)message))) {
+        (err == SF_OK && !sf_alloc_record_is_at((const sf_replay_record *)message, key))) {
         sf_diag_init(b->diag);
         b->broken++;
         return SF_OK;
@@ -116,6 +116,8 @@ static enum sf_err take_segment(struct rebuild *b, struct sf_view key)
         const Searchfabric__V1__AllocatorAppliedEntry *entry = segment->entries[i];
         const struct sf_collection_ref ref = {{entry->namespace_id}, {entry->collection_id}};
         for (size_t k = 0; wanted(b, ref) && k < entry->n_runs; k++) {
+            if (entry->runs[k]->count == 0) /* nobody writes one */
+                continue;
             uint64_t last = entry->runs[k]->first_doc_id + entry->runs[k]->count - 1;
             struct sf_watermark end = {.next = last + 1, .exhausted = last == UINT64_MAX};
             raise(found_of(b, ref), end,
@@ -212,27 +214,14 @@ struct standing {
     struct sf_watermark mark;                       /* its next_doc_id */
 };
 
-static enum sf_err read_standing(struct rebuild *b, const struct found *f, struct sf_view key,
-                                 struct standing *out)
+static enum sf_err read_standing(struct rebuild *b, const struct found *f, struct standing *out)
 {
-    struct sf_buf body = {0};
-    ProtobufCMessage *message = NULL;
-    enum sf_err err =
-        sf_store_get_wait(b->options->store, b->options->sched, key, &body, &out->etag);
-
-    out->exists = err == SF_OK;
     sf_arena_reset(b->arena);
-    if (err == SF_OK && sf_durable_decode(&searchfabric__v1__allocator_state_object__descriptor,
-                                          sf_buf_view(&body), b->arena, NULL, &message) == SF_OK) {
-        Searchfabric__V1__AllocatorStateObject *object =
-            (Searchfabric__V1__AllocatorStateObject *)message;
-        if (object->namespace_id == f->collection.namespace_id.v &&
-            object->collection_id == f->collection.collection_id.v &&
-            sf_watermark_parse(sf_view_str(object->next_doc_id), &out->mark))
-            out->object = object;
-    }
-    sf_buf_fini(&body);
-    if (err != SF_OK && err != SF_ERR_NOT_FOUND)
+    enum sf_err err =
+        sf_alloc_state_read_wait(b->options->store, b->options->sched, f->collection, b->arena,
+                                 NULL, &out->object, &out->mark, &out->etag);
+    out->exists = err == SF_OK || err == SF_INTERNAL;
+    if (!out->exists && err != SF_ERR_NOT_FOUND)
         return sf_diag_set(b->diag, err, "a state object cannot be read");
     return SF_OK;
 }
@@ -278,7 +267,7 @@ static enum sf_err rebuild_one(struct rebuild *b, struct found *f,
     struct sf_buf key = {0};
 
     sf_alloc_state_key(f->collection, &key);
-    enum sf_err err = read_standing(b, f, sf_buf_view(&key), &standing);
+    enum sf_err err = read_standing(b, f, &standing);
     *report = (struct sf_allocator_rebuilt){.collection = f->collection,
                                             .state_found = standing.exists,
                                             .state_whole = standing.object != NULL,
@@ -287,7 +276,9 @@ static enum sf_err rebuild_one(struct rebuild *b, struct found *f,
         f->mark = b->floor;
     if (standing.object != NULL) {
         sf_watermark_text(standing.mark, report->next_before);
-        report->rebuilt = sf_watermark_compare(f->mark, standing.mark) > 0;
+        /* a bound that the operator names stands for results that cannot be read */
+        report->rebuilt =
+            b->options->floor != NULL || sf_watermark_compare(f->mark, standing.mark) > 0;
         raise(f, standing.mark, standing.object->allocator_state_version,
               standing.object->allocation_epoch);
     } else { /* a lost state of a collection of which nothing tells was never used */

@@ -142,18 +142,12 @@ static const struct candidate *newest_of_lease(const struct walk *w, size_t at,
 static void judge(struct walk *w, size_t at)
 {
     struct candidate *c = &w->batch[at];
-    ProtobufCMessage *message = NULL;
-    struct sf_watermark mark = {0};
-    struct sf_buf key = {0};
+    Searchfabric__V1__AllocatorStateObject *state = NULL;
+    struct sf_watermark mark;
 
     sf_arena_reset(w->arena);
-    sf_alloc_state_key(c->collection, &key);
-    enum sf_err err = sf_durable_read_wait(deps_of(w)->store, deps_of(w)->sched, sf_buf_view(&key),
-                                           &searchfabric__v1__allocator_state_object__descriptor,
-                                           w->arena, NULL, &message, NULL);
-    sf_buf_fini(&key);
-    const Searchfabric__V1__AllocatorStateObject *state = (const void *)message;
-    bool known = err == SF_OK && sf_watermark_parse(sf_view_str(state->next_doc_id), &mark);
+    bool known = sf_alloc_state_read_wait(deps_of(w)->store, deps_of(w)->sched, c->collection,
+                                          w->arena, NULL, &state, &mark, NULL) == SF_OK;
     const struct candidate *newest = known ? newest_of_lease(w, at, state) : NULL;
     for (size_t i = at; i < w->count; i++) {
         struct candidate *other = &w->batch[i];
@@ -341,19 +335,6 @@ static enum sf_err decode(struct walk *w, struct sf_view key, struct sf_view bod
     return err;
 }
 
-/* True when the object is the one of its key. */
-static bool is_of_key(struct sf_view key, const sf_replay_record *record)
-{
-    struct sf_buf own = {0};
-
-    if (!sf_alloc_record_whole(record))
-        return false;
-    sf_alloc_replay_key(record->transport_lookup_key, &own);
-    bool same = sf_view_equal(sf_buf_view(&own), key);
-    sf_buf_fini(&own);
-    return same;
-}
-
 static enum sf_err examine(struct walk *w, struct sf_view key)
 {
     const ProtobufCMessageDescriptor *desc = NULL;
@@ -379,7 +360,7 @@ static enum sf_err examine(struct walk *w, struct sf_view key)
     }
     if (desc == &searchfabric__v1__allocator_replay_success_object__descriptor) {
         const sf_replay_record *record = (const sf_replay_record *)message;
-        if (is_of_key(key, record))
+        if (sf_alloc_record_is_at(record, key))
             return examine_result(w, record, &etag);
         w->round->broken++;
     } else if (desc == &searchfabric__v1__allocator_recovery_segment_object__descriptor) {

@@ -103,6 +103,18 @@ bool sf_alloc_record_whole(const sf_replay_record *record)
            sf_alloc_items_whole(record);
 }
 
+bool sf_alloc_record_is_at(const sf_replay_record *record, struct sf_view object_key)
+{
+    struct sf_buf own = {0};
+
+    if (!sf_alloc_record_whole(record))
+        return false;
+    sf_alloc_replay_key(record->transport_lookup_key, &own);
+    bool same = sf_view_equal(sf_buf_view(&own), object_key);
+    sf_buf_fini(&own);
+    return same;
+}
+
 enum sf_err sf_alloc_record_decode(struct sf_view body, const char *key, struct sf_arena *arena,
                                    struct sf_diag *diag, sf_replay_record **out_record)
 {
@@ -207,9 +219,10 @@ static void unknown_keep(const Searchfabric__V1__AllocatorStateObject *object, s
     sf_pb_pack(&only.base, out);
 }
 
-enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lane,
-                                  struct sf_arena *arena, struct sf_diag *diag,
-                                  struct sf_alloc_loaded *out_loaded)
+enum sf_err sf_alloc_state_open(struct sf_view body, struct sf_collection_ref collection,
+                                struct sf_arena *arena, struct sf_diag *diag,
+                                Searchfabric__V1__AllocatorStateObject **out_object,
+                                struct sf_alloc_loaded *out_loaded)
 {
     ProtobufCMessage *message = NULL;
     struct sf_diag why;
@@ -219,9 +232,9 @@ enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lan
     if (sf_durable_decode(&searchfabric__v1__allocator_state_object__descriptor, body, arena, &why,
                           &message) != SF_OK)
         return corrupt(diag, why.message);
-    const Searchfabric__V1__AllocatorStateObject *object = (const void *)message;
-    if (object->namespace_id != lane->collection.namespace_id.v ||
-        object->collection_id != lane->collection.collection_id.v)
+    Searchfabric__V1__AllocatorStateObject *object = (void *)message;
+    if (object->namespace_id != collection.namespace_id.v ||
+        object->collection_id != collection.collection_id.v)
         return corrupt(diag, "the state object is of another collection");
     if (!sf_watermark_parse(sf_view_str(object->next_doc_id), &out_loaded->state.mark))
         return corrupt(diag, "next_doc_id is not a number");
@@ -230,7 +243,7 @@ enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lan
     for (size_t i = 0; i < object->n_pending_applies; i++)
         if (!sf_alloc_record_whole(object->pending_applies[i]))
             return corrupt(diag, "a pending apply is not whole");
-    unknown_keep(object, &lane->unknown);
+    *out_object = object;
     out_loaded->state.epoch = object->allocation_epoch;
     out_loaded->state.version = object->allocator_state_version;
     out_loaded->state.updated_at_unix_ms = object->updated_at_unix_ms;
@@ -239,6 +252,38 @@ enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lan
     out_loaded->pending = object->pending_applies;
     out_loaded->pending_count = object->n_pending_applies;
     return SF_OK;
+}
+
+enum sf_err sf_alloc_state_read_wait(struct sf_store *store, struct sf_sched *sched,
+                                     struct sf_collection_ref collection, struct sf_arena *arena,
+                                     struct sf_diag *diag,
+                                     Searchfabric__V1__AllocatorStateObject **out_object,
+                                     struct sf_watermark *out_mark, struct sf_etag *out_etag)
+{
+    struct sf_alloc_loaded loaded = {0};
+    struct sf_buf key = {0};
+    struct sf_buf body = {0};
+
+    sf_alloc_state_key(collection, &key);
+    enum sf_err err = sf_store_get_wait(store, sched, sf_buf_view(&key), &body, out_etag);
+    if (err == SF_OK)
+        err = sf_alloc_state_open(sf_buf_view(&body), collection, arena, diag, out_object, &loaded);
+    *out_mark = loaded.state.mark;
+    sf_buf_fini(&key);
+    sf_buf_fini(&body);
+    return err;
+}
+
+enum sf_err sf_alloc_state_decode(struct sf_view body, struct sf_alloc_lane *lane,
+                                  struct sf_arena *arena, struct sf_diag *diag,
+                                  struct sf_alloc_loaded *out_loaded)
+{
+    Searchfabric__V1__AllocatorStateObject *object = NULL;
+    enum sf_err err = sf_alloc_state_open(body, lane->collection, arena, diag, &object, out_loaded);
+
+    if (err == SF_OK)
+        unknown_keep(object, &lane->unknown);
+    return err;
 }
 
 enum sf_err sf_alloc_mark_decode(struct sf_view body, struct sf_arena *arena, struct sf_diag *diag,

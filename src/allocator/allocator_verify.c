@@ -32,36 +32,31 @@ struct verify {
 
 static enum sf_err read_state(struct verify *v)
 {
-    ProtobufCMessage *message = NULL;
-    struct sf_buf key = {0};
+    enum sf_err err = sf_alloc_state_read_wait(v->store, v->sched, v->collection, v->arena, v->diag,
+                                               &v->state, &v->mark, &v->etag);
 
-    sf_alloc_state_key(v->collection, &key);
-    enum sf_err err = sf_durable_read_wait(v->store, v->sched, sf_buf_view(&key),
-                                           &searchfabric__v1__allocator_state_object__descriptor,
-                                           v->arena, v->diag, &message, &v->etag);
-    sf_buf_fini(&key);
     if (err == SF_ERR_NOT_FOUND)
         return SF_OK;
-    if (err != SF_OK)
-        return err;
-    v->state = (Searchfabric__V1__AllocatorStateObject *)message;
-    if (!sf_watermark_parse(sf_view_str(v->state->next_doc_id), &v->mark))
-        return sf_diag_set(v->diag, SF_INTERNAL, "next_doc_id of the state is not a number");
-    return SF_OK;
+    if (err != SF_OK && err != SF_INTERNAL)
+        return sf_diag_set(v->diag, err, "the state object cannot be read");
+    return err;
 }
 
-static enum sf_err read_mark(struct verify *v)
+/* Reads the restore mark; 0 when there is none. */
+static enum sf_err read_mark(struct sf_store *store, struct sf_sched *sched, struct sf_arena *arena,
+                             struct sf_diag *diag, int64_t *out_restored_at_unix_ms)
 {
     struct sf_buf body = {0};
     enum sf_err err =
-        sf_store_get_wait(v->store, v->sched, sf_view_str(SF_ALLOC_RESTORE_MARK_KEY), &body, NULL);
+        sf_store_get_wait(store, sched, sf_view_str(SF_ALLOC_RESTORE_MARK_KEY), &body, NULL);
 
+    *out_restored_at_unix_ms = 0;
     if (err == SF_OK)
-        err = sf_alloc_mark_decode(sf_buf_view(&body), v->arena, v->diag, &v->restored_at_unix_ms);
+        err = sf_alloc_mark_decode(sf_buf_view(&body), arena, diag, out_restored_at_unix_ms);
     else if (err == SF_ERR_NOT_FOUND)
         err = SF_OK;
     else
-        sf_diag_set(v->diag, err, "the restore mark cannot be read");
+        sf_diag_set(diag, err, "the restore mark cannot be read");
     sf_buf_fini(&body);
     return err;
 }
@@ -116,8 +111,9 @@ static enum sf_err scan_one(struct verify *v, struct sf_view object_key)
                              &searchfabric__v1__allocator_replay_success_object__descriptor, arena,
                              v->diag, &message, NULL);
 
-    if (err == SF_OK && !sf_alloc_record_whole((const sf_replay_record *)message))
-        err = sf_diag_set(v->diag, SF_INTERNAL, "a result is not whole");
+    if (err == SF_OK && !sf_alloc_record_is_at((const sf_replay_record *)message, object_key))
+        err = sf_diag_set(v->diag, SF_INTERNAL, "result %.*s is not whole, or not its key's",
+                          (int)object_key.len, (const char *)object_key.ptr);
     if (err == SF_OK) {
         const sf_replay_record *record = (const sf_replay_record *)message;
         if (record->namespace_id == v->collection.namespace_id.v &&
@@ -219,7 +215,7 @@ enum sf_err sf_allocator_verify_wait(struct sf_store *store, struct sf_sched *sc
     if (err == SF_OK) {
         out_report->state_found = v.state != NULL;
         sf_watermark_text(v.mark, out_report->next_before);
-        err = read_mark(&v);
+        err = read_mark(store, sched, v.arena, diag, &v.restored_at_unix_ms);
     }
     if (err == SF_OK)
         err = finish_pending(&v);
@@ -242,17 +238,25 @@ enum sf_err sf_allocator_restore_mark_wait(struct sf_store *store, struct sf_sch
         SEARCHFABRIC__V1__ALLOC_RESTORE_MARK_OBJECT__INIT;
     char attempt[SF_ATTEMPT_ID_BYTES];
     struct sf_buf body = {0};
+    struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
+    int64_t standing = 0;
 
+    /* What an earlier mark closed stays closed, whatever the clock says now. One that does not
+     * verify closes everything; this one takes its place. */
+    enum sf_err err = read_mark(store, sched, arena, NULL, &standing);
+    sf_arena_destroy(arena);
+    if (err != SF_OK && err != SF_INTERNAL)
+        return err;
     sf_attempts_next(attempts, attempt);
     mark.attempt_id = attempt;
-    mark.restored_at_unix_ms = now_unix_ms;
+    mark.restored_at_unix_ms = standing > now_unix_ms ? standing : now_unix_ms;
     mark.operator_name = (char *)operator_name;
     mark.reason = (char *)reason;
     sf_durable_encode(&mark.base, &body, NULL);
     struct sf_put put = {.key = sf_view_str(SF_ALLOC_RESTORE_MARK_KEY),
                          .body = sf_buf_view(&body),
                          .cond = SF_PUT_ANY};
-    enum sf_err err = sf_store_put_wait(store, sched, &put);
+    err = sf_store_put_wait(store, sched, &put);
     sf_buf_fini(&body);
     return err;
 }

@@ -104,6 +104,8 @@ static int run_rebuild(struct sf_cli *cli, struct sf_store *store, const struct 
 
     sf_cli_attempts_init(&attempts);
     enum sf_err err = sf_allocator_rebuild_wait(&options, &cli->diag, tell, &told);
+    if (err == SF_INVALID_ARGUMENT) /* found before anything is read */
+        return sf_cli_usage("alloc rebuild: %s", cli->diag.message);
     if (err != SF_OK) {
         int exit_code = sf_cli_fail(cli, "alloc rebuild");
         return err == SF_INTERNAL ? SF_CLI_DATA : exit_code;

@@ -28,6 +28,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case OPTION_REASON:
+        if (!sf_utf8_valid(sf_view_str(arg)))
+            argp_error(state, "--reason wants UTF-8");
         args->reason = arg;
         return 0;
     case SF_CLI_FLAG_DRY_RUN:
@@ -91,6 +93,9 @@ static int run_verify(struct sf_cli *cli, struct sf_store *store, const struct r
                                  args->dry_run, &cli->diag, &v);
     if (err != SF_OK) {
         (void)sf_cli_fail(cli, "alloc verify");
+        if (err == SF_INTERNAL)
+            fprintf(stderr, "sfctl: what does not verify may hold ids; where a bound above all "
+                            "ids is known, sfctl alloc rebuild --floor opens the collection\n");
         return err == SF_INTERNAL ? SF_CLI_DATA : SF_CLI_UNAVAILABLE;
     }
     if (cli->json) {

@@ -84,6 +84,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         cli->idempotency_key = arg;
         return 0;
     case OPTION_CLIENT:
+        if (!sf_utf8_valid(sf_view_str(arg)))
+            argp_error(state, "--client-id wants UTF-8");
         cli->client_id = arg;
         return 0;
     case OPTION_TIMEOUT:

@@ -106,6 +106,17 @@ def test_full_ids_are_logged_at_debug():
     assert len(lines) == 1 and 'items="issue:0 explicit:41 issue:42"' in lines[0], lines
 
 
+def test_database_that_is_not_there():
+    away = server("allocator: {export: {enabled: true, kind: postgres, host: 127.0.0.1, port: 1, database: d, user: u, "
+                  "connect_timeout_ms: 1000}}\n")
+    away.start()
+    a = Api(away)
+    assert ids(a.allocate(a.ready_collection(), None, None)) == [0, 1]
+    out = away.sfctl("alloc", "export", "rebuild")
+    assert out.returncode == 3 and b"failing_authority=allocator_export" in out.stderr, out
+    assert away.stop() == 0
+
+
 def test_lost_state_is_rebuilt():
     a = Api(SERVER)
     ref = a.ready_collection()

@@ -240,10 +240,11 @@ def start_locked(one):
     lock = sqlite3.connect(one.data / "projection.sqlite", isolation_level=None)
     lock.execute("DELETE FROM catalog_lane_shards")
     lock.execute("BEGIN IMMEDIATE")
+    before = one.log().count("server_listening")
     with open(one.folder / "server.log", "ab") as log:
         one.process = subprocess.Popen(one.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     deadline = time.monotonic() + 20
-    while one.log().count("server_listening") < 2:
+    while one.log().count("server_listening") < before + 2:
         assert one.alive() and time.monotonic() < deadline, one.log()[-2000:]
         time.sleep(0.005)
     return lock

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/allocator_rules.h"
+
 #include "base/mutant.h"
 #include "searchfabric/v1/allocator_operations_private.pb-c.h"
 
@@ -808,6 +810,21 @@ static void test_explain(void **state)
     assert_string_equal(told.leasing, "explicit_ids_lately");
     assert_string_equal(told.lease, "");
     assert_string_equal(told.stored_next, "41");
+    /* what stands there is shown only when it is the collection's own */
+    struct sf_buf key = {0};
+    struct sf_buf body = {0};
+    call_run(p, &r,
+             &(struct call_spec){
+                 .key = "o", .collection_id = 10, .items = &(uint64_t){ISSUE}, .count = 1});
+    sf_alloc_state_key((struct sf_collection_ref){{NS}, {10}}, &key);
+    assert_int_equal(sf_store_get_wait(w->backend, NULL, sf_buf_view(&key), &body, NULL), SF_OK);
+    sf_buf_clear(&key);
+    sf_alloc_state_key((struct sf_collection_ref){{NS}, {COLL}}, &key);
+    struct sf_put put = {.key = sf_buf_view(&key), .body = sf_buf_view(&body), .cond = SF_PUT_ANY};
+    assert_int_equal(sf_store_put_wait(w->backend, NULL, &put), SF_OK);
+    assert_int_equal(explain(p).err, SF_INTERNAL);
+    sf_buf_fini(&key);
+    sf_buf_fini(&body);
 }
 
 /* ---- schedules that each catch a removed fence ---- */

@@ -245,6 +245,60 @@ static void test_segments_and_floor(void **state)
     sf_arena_destroy(arena);
 }
 
+/* Whole objects that stand under the key of another are as broken as any. */
+static void test_objects_under_another_key(void **state)
+{
+    struct world *w = *state;
+    struct sf_arena *arena = sf_arena_new(ARENA);
+    struct sf_buf key = {0};
+    struct sf_buf body = {0};
+    struct sf_list_entry *entries = NULL;
+    size_t count = 0;
+
+    allocate_ok(&w->processes[0], &r, "a", PLAN(70));
+    call_run(&w->processes[0], &r2,
+             &(struct call_spec){
+                 .key = "b", .collection_id = 3, .items = &(uint64_t){ISSUE}, .count = 1});
+    assert_int_equal(r2.diag.err, SF_OK);
+    sf_alloc_state_key((struct sf_collection_ref){{NS}, {3}}, &key);
+    assert_int_equal(sf_store_get_wait(w->backend, NULL, sf_buf_view(&key), &body, NULL), SF_OK);
+    sf_buf_clear(&key);
+    sf_alloc_state_key(one, &key);
+    put_any(w, sf_buf_view(&key), sf_buf_view(&body));
+    rebuild(w);
+    assert_true(told[0].state_found && !told[0].state_whole);
+    assert_string_equal(told[0].next_after, "71");
+    /* the result of "b" where that of "a" stood: the ids of "a" are not known any more */
+    assert_int_equal(sf_store_list_wait(w->backend, NULL,
+                                        sf_view_str("id-allocator/replay-success/"),
+                                        (struct sf_view){0}, 10, arena, &entries, &count),
+                     SF_OK);
+    assert_int_equal(count, 2);
+    const char *of_b = world_replay(w, "b", arena)->transport_lookup_key;
+    for (size_t i = 0; i < 2; i++)
+        if (memmem(entries[i].key.ptr, entries[i].key.len, of_b, strlen(of_b)) != NULL) {
+            sf_buf_clear(&body);
+            assert_int_equal(sf_store_get_wait(w->backend, NULL, entries[i].key, &body, NULL),
+                             SF_OK);
+            put_any(w, entries[1 - i].key, sf_buf_view(&body));
+        }
+    harm_state(w, COLL, NULL);
+    assert_int_equal(rebuild_with(w, (struct sf_allocator_rebuild_options){.only = one}),
+                     SF_INTERNAL);
+    /* a bound that lies above nothing new is taken at its word all the same */
+    assert_int_equal(
+        rebuild_with(w, (struct sf_allocator_rebuild_options){.only = one, .floor = "71"}), SF_OK);
+    uint64_t version = world_state(w, COLL, arena)->allocator_state_version;
+    assert_int_equal(
+        rebuild_with(w, (struct sf_allocator_rebuild_options){.only = one, .floor = "5"}), SF_OK);
+    assert_true(told[0].rebuilt && told[0].state_whole);
+    assert_string_equal(world_next(w), "71");
+    assert_true(world_state(w, COLL, arena)->allocator_state_version > version);
+    sf_buf_fini(&key);
+    sf_buf_fini(&body);
+    sf_arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +308,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_last_id, world_setup, teardown),
         cmocka_unit_test_setup_teardown(test_all_of_them, world_setup, teardown),
         cmocka_unit_test_setup_teardown(test_segments_and_floor, world_setup, teardown),
+        cmocka_unit_test_setup_teardown(test_objects_under_another_key, world_setup, teardown),
     };
     return SF_RUN_TESTS("alloc_rebuild", tests);
 }

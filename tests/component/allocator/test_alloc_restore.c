@@ -148,6 +148,52 @@ static void verify(struct world *w, struct sf_allocator_verification *v)
 
 #define STATE_KEY "id-allocator/state/79/7/9.json"
 
+/* A second mark made under a clock that went back opens nothing; a state that is another
+ * collection's does not verify. */
+static void test_mark_stays_and_foreign_state(void **state)
+{
+    struct world *w = *state;
+    struct process *p = &w->processes[0];
+    struct sf_collection_ref ref = {{NS}, {COLL}};
+    struct sf_allocator_verification v;
+    struct sf_attempts tool;
+    struct sf_diag diag;
+    struct sf_buf body = {0};
+    int64_t now = w->loop.clock.unix_ms;
+
+    allocate(p, &r, "a", PLAN(7));
+    EXPECT_IDS(&r, 7);
+    call_run(p, &r,
+             &(struct call_spec){
+                 .key = "b", .collection_id = 10, .items = &(uint64_t){ISSUE}, .count = 1});
+    EXPECT_IDS(&r, 0);
+    sf_attempts_init(&tool, 77);
+    assert_int_equal(
+        sf_allocator_restore_mark_wait(w->backend, NULL, &tool, now + 1000, "op", "drill"), SF_OK);
+    assert_int_equal(
+        sf_allocator_restore_mark_wait(w->backend, NULL, &tool, now - 5000, "op", "again"), SF_OK);
+    p = fates_restart(w);
+    allocate(p, &r, "c", PLAN(ISSUE));
+    expect_err(&r, SF_BACKEND_UNAVAILABLE);
+    assert_int_equal(sf_store_get_wait(w->backend, NULL,
+                                       sf_view_str("id-allocator/state/79/7/10.json"), &body, NULL),
+                     SF_OK);
+    struct sf_put put = {
+        .key = sf_view_str(STATE_KEY), .body = sf_buf_view(&body), .cond = SF_PUT_ANY};
+    assert_int_equal(sf_store_put_wait(w->backend, NULL, &put), SF_OK);
+    sf_diag_init(&diag);
+    assert_int_equal(
+        sf_allocator_verify_wait(w->backend, NULL, &tool, now + 2000, ref, false, &diag, &v),
+        SF_INTERNAL);
+    /* a mark that does not verify gives way to a new one */
+    put.key = sf_view_str("control/alloc-restore-mark.json");
+    put.body = sf_view_str("{}");
+    assert_int_equal(sf_store_put_wait(w->backend, NULL, &put), SF_OK);
+    assert_int_equal(
+        sf_allocator_restore_mark_wait(w->backend, NULL, &tool, now + 3000, "op", "anew"), SF_OK);
+    sf_buf_fini(&body);
+}
+
 /* Both halves of what one apply makes durable, each without the other. */
 static void test_half_of_an_apply(void **state)
 {
@@ -217,6 +263,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_restore_needs_verification, setup, teardown),
         cmocka_unit_test_setup_teardown(test_watermark_comes_from_the_state_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_half_of_an_apply, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_mark_stays_and_foreign_state, setup, teardown),
     };
     return SF_RUN_TESTS("alloc_restore", tests);
 }

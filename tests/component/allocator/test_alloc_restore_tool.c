@@ -120,6 +120,15 @@ static void test_mark_and_verify(void **state)
     (void)snprintf(arguments, sizeof(arguments), "alloc verify %s books", folder);
     assert_int_equal(run(arguments), 2);
     assert_int_equal(run("alloc verify"), 2);
+    (void)snprintf(arguments, sizeof(arguments), "alloc rebuild %s 7/9 --floor 007", folder);
+    assert_int_equal(run(arguments), 2);
+    /* nor does text that no object can hold */
+    (void)snprintf(arguments, sizeof(arguments),
+                   "alloc restore-mark %s --reason \"$(printf '\\377')\"", folder);
+    assert_int_equal(run(arguments), 2);
+    (void)snprintf(arguments, sizeof(arguments),
+                   "--client-id \"$(printf '\\377')\" alloc restore-mark %s", folder);
+    assert_int_equal(run(arguments), 2);
 
     assert_int_equal(sf_embedded_store_open(folder, NULL, &store), SF_OK);
     struct sf_diag diag;
