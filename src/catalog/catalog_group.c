@@ -686,9 +686,11 @@ static void show_group(struct group *group, enum sf_err err)
 }
 
 /* A task that leads, or waits to lead the next group. On its stack, since its command may be ended
- * by another leader before: then it has lost it and no command says that it is its own. */
+ * by another leader: before it leads, or, where more commands waited than a group takes, after it
+ * returned. */
 struct sf_catalog_heir {
     struct sf_waiter waiter; /* opened once, with `leads` set */
+    uint64_t number;         /* of this task; under group_mu, its own once it leads */
     bool leads;              /* false: nothing was left to lead */
     bool own;                /* it led the group of its own command, which has its result */
 };
@@ -735,7 +737,7 @@ static void end_members(struct group *group, struct sf_catalog_heir *self)
         sf_catalog_put_fini(&member->outcome);
         for (size_t k = 0; k < member->pointer_count; k++)
             sf_catalog_put_fini(&member->pointers[k]);
-        if (member->command->task_heir == self)
+        if (member->command->task_number == self->number)
             self->own = true;
         else
             sf_catalog_command_end(member->command);
@@ -791,7 +793,8 @@ static bool join_group(struct sf_catalog_command *command, struct sf_catalog_hei
     if (*out_heir)
         catalog->group_heir = heir;
     command->hold = sf_sched_hold(catalog->deps.sched);
-    command->task_heir = leads || *out_heir ? heir : NULL;
+    heir->number = ++catalog->group_tasks;
+    command->task_number = heir->number;
     if (catalog->group_tail != NULL)
         catalog->group_tail->next = command;
     else

@@ -176,7 +176,7 @@ struct sf_catalog_command {
     struct sf_catalog_gates gates;              /* of the try; lane, or the leader of its group */
     unsigned tries;                             /* so far; lane */
     struct sf_lane_hold *hold;                  /* keeps its lane while a leader has it */
-    struct sf_catalog_heir *task_heir;          /* its task, where that leads; under group_mu */
+    uint64_t task_number;                       /* of the task that queued it; under group_mu */
     struct sf_catalog_command *next;            /* queue of the group; under group_mu */
     bool listed;                                /* segment with this attempt may stand; leader */
     enum sf_catalog_commit result;              /* of the commit; the leader's */
@@ -297,6 +297,7 @@ struct sf_catalog {
     pthread_mutex_t group_mu;
     struct sf_catalog_command *group_head, *group_tail; /* waiting for a group */
     bool group_led;                                     /* somebody leads */
+    uint64_t group_tasks;                               /* numbers of tasks given so far */
     struct sf_catalog_heir *group_heir;                 /* who leads next, NULL = none waits */
     bool showing;                                       /* a group writes its rows */
     struct sf_waiter *show_wait;                        /* the leader that waits to write its own */

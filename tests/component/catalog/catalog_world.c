@@ -126,6 +126,8 @@ static bool cancelled(const struct sf_batch *batch, size_t index)
 static void wire_submit(struct sf_store *store, struct sf_batch *batch)
 {
     struct wire *wire = wire_of(store);
+    if (wire->submitted != NULL)
+        wire->submitted(wire->submitted_arg);
     for (size_t i = 0; i < batch->count; i++) {
         struct sf_put *put = &batch->puts[i];
         put->err = cancelled(batch, i) ? SF_ERR_CANCELLED_STAGE : apply_one(wire, put, &put->etag);

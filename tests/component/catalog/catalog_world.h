@@ -24,21 +24,23 @@ struct world;
 
 /* A store that applies puts one by one and can be cut. */
 struct wire {
-    struct sf_store base;        /* what the catalog holds */
-    struct sf_store *backend;    /* the truth */
-    struct world *w;             /* whose catalog dies with the wire */
-    _Atomic uint64_t applied;    /* puts applied since wire_reset */
-    _Atomic uint64_t cut_after;  /* dies once so many are applied; UINT64_MAX = never */
-    _Atomic uint64_t gets;       /* reads */
-    _Atomic uint64_t lists;      /* listings */
-    _Atomic bool listed_records; /* somebody listed catalog-log/ */
-    _Atomic bool dead;           /* cut */
-    _Atomic bool tracing;        /* notes keys read and listed; set while nothing runs */
-    pthread_mutex_t trace_mu;    /* guards the trace */
-    struct sf_buf trace;         /* one line a request: "get KEY", "put KEY", ... */
-    struct sf_buf *log;          /* "put KEY" lines of applied puts; NULL = not wanted */
-    void (*listed)(void *arg);   /* runs with each listing; NULL = nothing */
-    void *listed_arg;            /* of `listed` */
+    struct sf_store base;         /* what the catalog holds */
+    struct sf_store *backend;     /* the truth */
+    struct world *w;              /* whose catalog dies with the wire */
+    _Atomic uint64_t applied;     /* puts applied since wire_reset */
+    _Atomic uint64_t cut_after;   /* dies once so many are applied; UINT64_MAX = never */
+    _Atomic uint64_t gets;        /* reads */
+    _Atomic uint64_t lists;       /* listings */
+    _Atomic bool listed_records;  /* somebody listed catalog-log/ */
+    _Atomic bool dead;            /* cut */
+    _Atomic bool tracing;         /* notes keys read and listed; set while nothing runs */
+    pthread_mutex_t trace_mu;     /* guards the trace */
+    struct sf_buf trace;          /* one line a request: "get KEY", "put KEY", ... */
+    struct sf_buf *log;           /* "put KEY" lines of applied puts; NULL = not wanted */
+    void (*listed)(void *arg);    /* runs with each listing; NULL = nothing */
+    void *listed_arg;             /* of `listed` */
+    void (*submitted)(void *arg); /* runs before each batch; NULL = nothing */
+    void *submitted_arg;          /* of `submitted` */
 };
 
 struct world {
