@@ -5,9 +5,12 @@
  *   own thread    -------> local queue       --uv_idle---> run in the next turn, no system call
  *   timers        -------> heap, one uv_timer armed for the earliest
  *
- * A poster wakes the loop only when it found the mailbox empty, so a burst costs one wake-up. What
- * a task posts runs in the next turn; sockets get their share in between. `now_ms` is read once at
- * the start of each phase: a blocking poll lies between two phases.
+ * A poster wakes the loop only when it found the mailbox empty, so a burst costs one wake-up. The
+ * exchange that empties the mailbox and the push that finds it empty are ordered both ways: libuv
+ * drops a wake-up whose note "one is pending" it still sees, and the loop takes that note away
+ * before it empties the mailbox. What a task posts runs in the next turn; sockets get their share
+ * in between. `now_ms` is read once at the start of each phase: a blocking poll lies between two
+ * phases.
  */
 #include "exec/reactor.h"
 
@@ -74,7 +77,7 @@ static void reactor_post(struct sf_loop *loop, struct sf_task *task)
     do {
         task->next = head;
     } while (!atomic_compare_exchange_weak_explicit(&reactor->mailbox, &head, task,
-                                                    memory_order_release, memory_order_relaxed));
+                                                    memory_order_acq_rel, memory_order_relaxed));
     if (head == NULL)
         (void)uv_async_send(&reactor->wake);
 }
@@ -83,7 +86,7 @@ static void reactor_post(struct sf_loop *loop, struct sf_task *task)
 static bool mailbox_run(struct sf_reactor *reactor)
 {
     struct sf_task *newest =
-        atomic_exchange_explicit(&reactor->mailbox, NULL, memory_order_acquire);
+        atomic_exchange_explicit(&reactor->mailbox, NULL, memory_order_acq_rel);
     struct sf_task *oldest = NULL;
 
     while (newest != NULL) {
