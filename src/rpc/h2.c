@@ -27,8 +27,10 @@ static void flush_all(struct sf_h2_ctx *ctx)
 {
     struct sf_h2 *batch = ctx->dirty;
 
-    if (batch == NULL)
+    if (batch == NULL) {
+        (void)uv_idle_stop(&ctx->again); /* what was left over may have been closed meanwhile */
         return;
+    }
     ctx->dirty = NULL;
     ctx->batch = batch;
     while ((batch = ctx->batch) != NULL) {
