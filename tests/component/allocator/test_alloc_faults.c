@@ -69,6 +69,11 @@ static void one_fate(enum script_fate fate, bool at_state, unsigned times, const
     assert_int_equal(teardown(&world), 0);
 }
 
+/* Plans that are kept as runs of ids. */
+#define NINE_ISSUE ISSUE, ISSUE, ISSUE, ISSUE, ISSUE, ISSUE, ISSUE, ISSUE, ISSUE
+#define LONG_ISSUE NINE_ISSUE, NINE_ISSUE
+#define LONG_MIXED NINE_ISSUE, 20, ISSUE, ISSUE, ISSUE, 40, ISSUE, ISSUE, ISSUE, ISSUE
+
 static void test_every_fate_of_every_put(void **state)
 {
     (void)state;
@@ -84,7 +89,43 @@ static void test_every_fate_of_every_put(void **state)
                 one_fate(all[f], at_state != 0, times, PLAN(ISSUE, ISSUE));
                 one_fate(all[f], at_state != 0, times, PLAN(3, 4));
                 one_fate(all[f], at_state != 0, times, PLAN(ISSUE, 9, ISSUE));
+                one_fate(all[f], at_state != 0, times, PLAN(LONG_ISSUE));
+                one_fate(all[f], at_state != 0, times, PLAN(LONG_MIXED));
             }
+}
+
+/* A plan of more than 16 items is stored as runs, and answered and repeated like any other. */
+static void test_long_plans_are_kept_as_runs(void **state)
+{
+    struct world *w = *state;
+    struct process *p = &w->processes[0];
+    struct sf_arena *arena = sf_arena_new(1u << 20);
+    struct result first = {0}, again = {0};
+    static const uint64_t ids[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 20, 21, 22, 23, 40, 41, 42, 43, 44};
+
+    SF_PROVES("ALLOC-7.3-07");
+    SF_PROVES("ALLOC-7.3-09");
+    allocate_ok(p, &first, "long", PLAN(LONG_MIXED));
+    assert_int_equal(first.count, SF_ARRAY_LEN(ids));
+    for (size_t i = 0; i < SF_ARRAY_LEN(ids); i++) {
+        assert_int_equal(first.ids[i], ids[i]);
+        assert_int_equal(first.issued[i], ids[i] != 20 && ids[i] != 40);
+    }
+    Searchfabric__V1__AllocatorReplaySuccessObject *object = world_replay(w, "long", arena);
+    assert_non_null(object);
+    assert_null(object->plan);
+    assert_int_equal(object->n_realized_doc_ids, 0);
+    /* 0..8 issued; 20; 21..23 issued; 40; 41..44 issued: gap, twice the length plus issued */
+    static const uint8_t runs[] = {0, 19, 11, 2, 0, 7, 16, 2, 0, 9};
+    assert_int_equal(object->item_runs.len, sizeof(runs));
+    assert_memory_equal(object->item_runs.data, runs, sizeof(runs));
+    world_kill(p);
+    p = world_start(w);
+    allocate_ok(p, &again, "long", PLAN(LONG_MIXED));
+    assert_true(results_same(&first, &again));
+    result_fini(&first);
+    result_fini(&again);
+    sf_arena_destroy(arena);
 }
 
 static void test_own_write_is_recognised(void **state)
@@ -496,6 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_fate_of_every_put),
+        cmocka_unit_test_setup_teardown(test_long_plans_are_kept_as_runs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_own_write_is_recognised, setup, teardown),
         cmocka_unit_test_setup_teardown(test_late_state_write_of_the_same_owner, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_for_good, setup, teardown),

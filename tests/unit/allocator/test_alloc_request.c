@@ -80,7 +80,8 @@ static void pack_request(struct sf_rng *rng, size_t count, struct sf_buf *out)
     request.meta = sf_rng_below(rng, 8) == 0 ? NULL : &meta;
     request.collection = sf_rng_below(rng, 8) == 0 ? NULL : &collection;
     request.plan = sf_rng_below(rng, 8) == 0 ? NULL : &plan;
-    request.route_intent = (int)sf_rng_below(rng, 3);
+    request.route_intent =
+        (Searchfabric__V1__IdAllocationRouteIntent)sf_rng_below(rng, 3); /* one is unknown */
     sf_pb_pack(&request.base, out);
     sf_arena_destroy(arena);
 }
