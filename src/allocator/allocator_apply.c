@@ -582,11 +582,13 @@ static bool member_plan(struct sf_alloc_lane *lane, struct sf_alloc_op *op)
 void sf_alloc_state_put_fill(struct sf_alloc_lane *lane, const struct sf_buf *body,
                              struct sf_put *out_put)
 {
-    *out_put = (struct sf_put){.key = sf_buf_view(&lane->state_key),
-                               .body = sf_buf_view(body),
-                               .cond = lane->in_hand.exists ? SF_PUT_MATCH : SF_PUT_ABSENT,
-                               .match = lane->in_hand.etag,
-                               .command = SF_COMMAND_ALL};
+    *out_put =
+        (struct sf_put){.key = sf_buf_view(&lane->state_key),
+                        .body = sf_buf_view(body),
+                        .cond = lane->in_hand.exists ? SF_PUT_MATCH : SF_PUT_ABSENT,
+                        .match = lane->in_hand.etag,
+                        .absent_mark = lane->group == NULL ? 0 : lane->group->get.absent_mark,
+                        .command = SF_COMMAND_ALL};
     if (SF_MUTANT(alloc_state_unconditional))
         out_put->cond = SF_PUT_ANY;
 }

@@ -274,6 +274,7 @@ static void mark_done(struct sf_get *get)
     load_one_done(SF_CONTAINER_OF(get, struct sf_alloc_group, mark_get)->lane);
 }
 
+/* Asks for one object of the two; the second answer may end the group before this returns. */
 static void load_send(struct sf_alloc_lane *lane, struct sf_get *get, struct sf_view key,
                       sf_get_done_fn done)
 {
@@ -281,7 +282,10 @@ static void load_send(struct sf_alloc_lane *lane, struct sf_get *get, struct sf_
     get->key = key;
     get->loop = lane->shard->loop;
     get->done = done;
-    sf_store_get(lane->shard->allocator->deps.store, get);
+    if (sf_store_get_cached(lane->shard->allocator->deps.store, get))
+        done(get);
+    else
+        sf_store_get(lane->shard->allocator->deps.store, get);
 }
 
 void sf_alloc_lane_load(struct sf_alloc_lane *lane)
