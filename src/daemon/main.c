@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,9 @@
 
 #define EXIT_START 1
 #define EXIT_USAGE 2
+
+/* Between threads of this process: the start ended. */
+#define SIGNAL_STARTED SIGUSR1
 
 const char *argp_program_version = "searchfabricd " SF_VERSION;
 
@@ -210,31 +214,51 @@ static void serve(struct sf_server *server, const sigset_t *signals)
     }
 }
 
-/* SIGTERM or SIGINT during the start: a recovery may take long, and what it wrote is as good as
- * after a crash. */
-static void *end_the_start(void *signals)
-{
-    int number;
+/* A start on a thread of its own. */
+struct starting {
+    const struct sf_server_options *how; /* what is started */
+    struct sf_diag *diag;                /* why it was refused */
+    struct sf_server **server;           /* what serves */
+    pthread_t waiter;                    /* the thread that is told */
+    enum sf_err err;                     /* how it ended */
+    atomic_bool done;                    /* it ended */
+};
 
-    while (sigwait(signals, &number) != 0 || number == SIGHUP)
-        ;
-    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL); /* a signal taken counts */
-    SF_LOG(INFO, "signal_end", SF_KV_I64("signal", number));
-    _exit(0);
+static void *start_run(void *user)
+{
+    struct starting *s = user;
+
+    s->err = sf_server_start(s->how, s->diag, s->server);
+    atomic_store(&s->done, true);
+    (void)pthread_kill(s->waiter, SIGNAL_STARTED);
+    return NULL;
 }
 
-static enum sf_err start(const struct sf_server_options *how, sigset_t *signals,
-                         struct sf_diag *diag, struct sf_server **out_server)
+/* SIGTERM or SIGINT during the start end it at once: a recovery may take long, and what it wrote is
+ * as good as after a crash. One thread alone takes signals, this one, so that each that comes as
+ * the start ends is still there for serve(); SIGHUP always is. */
+static enum sf_err start(const struct sf_server_options *how, struct sf_diag *diag,
+                         struct sf_server **out_server)
 {
+    struct starting s = {.how = how, .diag = diag, .server = out_server, .waiter = pthread_self()};
+    sigset_t wanted;
     pthread_t thread;
-    bool watched = pthread_create(&thread, NULL, end_the_start, signals) == 0;
-    enum sf_err err = sf_server_start(how, diag, out_server);
+    int number;
 
-    if (watched) {
-        (void)pthread_cancel(thread);
-        (void)pthread_join(thread, NULL);
+    if (pthread_create(&thread, NULL, start_run, &s) != 0)
+        return sf_diag_set(diag, SF_ERR_LIMIT, "no thread for the start");
+    (void)sigemptyset(&wanted);
+    (void)sigaddset(&wanted, SIGTERM);
+    (void)sigaddset(&wanted, SIGINT);
+    (void)sigaddset(&wanted, SIGNAL_STARTED);
+    while (!atomic_load(&s.done)) {
+        if (sigwait(&wanted, &number) != 0 || number == SIGNAL_STARTED)
+            continue;
+        SF_LOG(INFO, "signal_end", SF_KV_I64("signal", number));
+        _exit(0);
     }
-    return err;
+    (void)pthread_join(thread, NULL);
+    return s.err;
 }
 
 /* A second SIGTERM or SIGINT during the drain ends the process at once. */
@@ -263,7 +287,9 @@ static void block_signals(sigset_t *signals)
     (void)sigaddset(signals, SIGTERM);
     (void)sigaddset(signals, SIGINT);
     (void)sigaddset(signals, SIGHUP);
+    (void)sigaddset(signals, SIGNAL_STARTED);
     (void)pthread_sigmask(SIG_BLOCK, signals, NULL);
+    (void)sigdelset(signals, SIGNAL_STARTED);
     (void)sigaction(SIGPIPE, &ignore, NULL);
 }
 
@@ -294,7 +320,7 @@ int main(int argc, char **argv)
     const struct sf_server_options server_options = {
         .config = config, .demo = arguments.demo, .accept_clock_jump = arguments.accept_clock_jump};
     if (err == SF_OK)
-        err = start(&server_options, &signals, &diag, &server);
+        err = start(&server_options, &diag, &server);
     if (err != SF_OK) {
         (void)fprintf(stderr, "searchfabricd: %s\n", diag.message);
         sf_config_destroy(config);

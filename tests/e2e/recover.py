@@ -4,6 +4,7 @@ import http.client
 import json
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import time
@@ -13,7 +14,7 @@ import grpc
 from catalog_calls import admission, caught_up, get_collection, get_namespace, get_schema, get_sync, list_collections, put_collection, put_namespace
 from harness import (VISIBLE, Api, Stream, batch, catalog_operations, coordinator, ids, keyring, meta, parse_rows, plan_request, private,
                      proves, refused,
-                     row, run, server, sf, state_key)
+                     row, run, server, sf, state_key, wait_for)
 
 REQUIRED = sf.DOC_ID_GENERATION_POLICY_CALLER_REQUIRED
 
@@ -329,6 +330,31 @@ def test_signal_during_the_recovery():
     lock.close()
     one.start()
     one.stop()
+
+
+def test_signal_as_the_start_ends():
+    """SIGTERM and SIGHUP count at every moment around readiness: none is lost between two that take signals."""
+    one = new_server()
+    assert one.stop() == 0
+    rng = random.Random(6)
+    for turn in range(30):
+        before = one.log().count("server_ready")
+        with open(one.folder / "server.log", "ab") as log:
+            one.process = subprocess.Popen(one.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        while one.log().count("server_ready") == before:
+            assert one.alive(), one.log()[-2000:]
+        time.sleep(rng.choice([0, 0.0002, 0.001]))
+        if turn % 3 == 0:
+            one.signal(signal.SIGHUP)
+        assert one.stop(timeout=10) == 0, turn
+    # one that came during the start is kept until there is a key ring to read again
+    lock = start_locked(one)
+    reloaded = one.log().count("keyring_reloaded")
+    one.signal(signal.SIGHUP)
+    lock.execute("ROLLBACK")
+    lock.close()
+    wait_for(lambda: one.log().count("keyring_reloaded") > reloaded or not one.alive(), "the key ring is read again", 30)
+    assert one.stop() == 0
 
 
 def test_interrupted_starts():
