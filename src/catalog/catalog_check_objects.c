@@ -470,7 +470,42 @@ static void tell_hole(struct sf_check *c, struct sf_view key)
     c->sure = false;
 }
 
-/* Every slot from the boundary to the newest has its segment. */
+static void tell_segment(struct sf_check *c, struct sf_view key, const char *why)
+{
+    c->sure = true;
+    sf_check_tell(c, &(struct sf_check_finding){
+                         .kind = "object_broken",
+                         .subject = "catalog-recovery-segments",
+                         .key = key,
+                         .explanation = sf_arena_printf(
+                             c->one, "%s: a rebuild that needs the segment fails closed", why),
+                         .repair = "",
+                         .problem = true});
+    c->sure = false;
+}
+
+/* Reads the segment of a slot, as a rebuild would. */
+static enum sf_err check_segment(struct sf_check *c, struct sf_view key, uint64_t slot)
+{
+    ProtobufCMessage *message = NULL;
+    sf_arena_reset(c->one);
+    enum sf_err err = sf_catalog_read(c->catalog, c->sched, key,
+                                      &searchfabric__v1__recovery_segment_object__descriptor, true,
+                                      c->one, c->diag, &message, NULL, NULL);
+    if (err == SF_ERR_CORRUPT) {
+        char why[sizeof(c->diag->message)];
+        memcpy(why, c->diag->message, sizeof(why));
+        sf_diag_init(c->diag);
+        tell_segment(c, key, why);
+        return SF_OK;
+    }
+    if (err == SF_OK &&
+        ((const SF_PB(RecoverySegmentObject) *)message)->recovery_segment_epoch != slot)
+        tell_segment(c, key, "it is the segment of another slot");
+    return err == SF_ERR_NOT_FOUND ? SF_OK : err; /* removed by retention meanwhile */
+}
+
+/* Every slot from the boundary to the newest has its segment, and all of them verify. */
 enum sf_err sf_check_chain(struct sf_check *c)
 {
     uint64_t next = atomic_load(&c->catalog->lowest_segment);
@@ -493,6 +528,7 @@ enum sf_err sf_check_chain(struct sf_check *c)
                 continue;
             if (slot > next)
                 tell_hole(c, entries[i].key);
+            err = check_segment(c, entries[i].key, slot);
             next = slot + 1;
         }
     }

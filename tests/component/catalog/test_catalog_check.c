@@ -160,6 +160,17 @@ static void test_objects(void **state)
     assert_true(found->problems == 1 && found->repaired == 0);
     assert_int_equal(findings(found, "object_missing"), 1);
     sf_catalog_key_segment(&key, 2);
+    assert_int_equal(findings(found, "object_broken"), 0);
+    struct sf_buf body = {0};
+    assert_int_equal(sf_store_get_wait(w->truth, NULL, sf_buf_view(&key), &body, NULL), SF_OK);
+    once = (struct sf_put){.key = sf_buf_view(&key),
+                           .body = sf_view_bytes(body.data, body.len - 5),
+                           .cond = SF_PUT_ANY};
+    assert_int_equal(sf_store_put_wait(w->truth, NULL, &once), SF_OK);
+    found = check(w, true);
+    assert_int_equal(findings(found, "object_broken"), 1);
+    assert_int_equal(findings(found, "segment_missing"), 0);
+    sf_buf_fini(&body);
     assert_int_equal(sf_store_remove_wait(w->truth, NULL, sf_buf_view(&key)), SF_OK);
     sf_buf_fini(&key);
     assert_int_equal(findings(check(w, true), "segment_missing"), 1);
