@@ -638,20 +638,23 @@ static void test_adoptions_step_of_an_older_projection(void **state)
 {
     struct fixture *f = *state;
     struct sf_diag diag;
+    char steps[sizeof(f->out)];
 
     sf_diag_init(&diag);
     assert_true(raw(f, "INSERT INTO namespace_name_epochs (namespace_name, last_allocated_epoch)"
                        " VALUES ('kept', 7)"));
+    assert_true(raw(f, "SELECT COUNT(*) FROM schema_migrations"));
+    (void)snprintf(steps, sizeof(steps), "%s", f->out);
     sf_sql_close(f->sql);
     assert_true(raw(f, "DROP TABLE catalog_adoptions"));
-    assert_true(raw(f, "DELETE FROM schema_migrations WHERE version = 6"));
+    assert_true(raw(f, "DELETE FROM schema_migrations WHERE version >= 6"));
     assert_int_equal(sf_catalog_projection_open_at(&f->place.where, &diag, &f->sql), SF_OK);
     assert_true(raw(f, "SELECT COUNT(*) FROM catalog_adoptions"));
     assert_string_equal(f->out, "0");
     assert_true(raw(f, "SELECT namespace_name FROM namespace_name_epochs"));
     assert_string_equal(f->out, "kept");
     assert_true(raw(f, "SELECT COUNT(*) FROM schema_migrations"));
-    assert_string_equal(f->out, "6");
+    assert_string_equal(f->out, steps);
 }
 
 int main(void)
