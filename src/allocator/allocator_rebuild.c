@@ -98,6 +98,15 @@ static enum sf_err take_result(struct rebuild *b, struct sf_view key)
     return SF_OK;
 }
 
+/* The bound above the ids of a run; false: there is no such run. */
+static bool run_end(const Searchfabric__V1__AllocatorIdRun *run, struct sf_watermark *out_end)
+{
+    if (run->count == 0 || run->count - 1 > UINT64_MAX - run->first_doc_id)
+        return false;
+    *out_end = sf_watermark_up((struct sf_watermark){.next = run->first_doc_id}, run->count);
+    return true;
+}
+
 /* Takes the applies of one recovery segment. They only raise. */
 static enum sf_err take_segment(struct rebuild *b, struct sf_view key)
 {
@@ -116,10 +125,11 @@ static enum sf_err take_segment(struct rebuild *b, struct sf_view key)
         const Searchfabric__V1__AllocatorAppliedEntry *entry = segment->entries[i];
         const struct sf_collection_ref ref = {{entry->namespace_id}, {entry->collection_id}};
         for (size_t k = 0; wanted(b, ref) && k < entry->n_runs; k++) {
-            if (entry->runs[k]->count == 0) /* nobody writes one */
+            struct sf_watermark end;
+            if (!run_end(entry->runs[k], &end)) {
+                b->broken++;
                 continue;
-            uint64_t last = entry->runs[k]->first_doc_id + entry->runs[k]->count - 1;
-            struct sf_watermark end = {.next = last + 1, .exhausted = last == UINT64_MAX};
+            }
             raise(found_of(b, ref), end,
                   entry->lease_epoch != 0 ? entry->lease_epoch : entry->allocator_state_version,
                   entry->allocation_epoch);

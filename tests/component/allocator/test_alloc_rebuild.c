@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "allocator/allocator_rules.h"
+#include "object/compress.h"
+#include "object/durable.h"
 
 #define ARENA ((size_t)64 << 20)
 #define TOP   UINT64_MAX
@@ -299,6 +301,45 @@ static void test_objects_under_another_key(void **state)
     sf_arena_destroy(arena);
 }
 
+/* A segment that verifies and lists a run of no ids, or one past the last id, tells nothing. */
+static void test_segment_with_a_run_that_cannot_be(void **state)
+{
+    static const uint64_t runs[][2] = {{0, 0}, {7, 0}, {TOP, 2}}; /* first id, count */
+    struct world *w = *state;
+
+    for (size_t i = 0; i < SF_ARRAY_LEN(runs); i++) {
+        Searchfabric__V1__AllocatorRecoverySegmentObject segment =
+            SEARCHFABRIC__V1__ALLOCATOR_RECOVERY_SEGMENT_OBJECT__INIT;
+        Searchfabric__V1__AllocatorAppliedEntry entry =
+            SEARCHFABRIC__V1__ALLOCATOR_APPLIED_ENTRY__INIT;
+        Searchfabric__V1__AllocatorIdRun run = SEARCHFABRIC__V1__ALLOCATOR_ID_RUN__INIT;
+        struct sf_buf key = {0}, plain = {0}, body = {0};
+        run.first_doc_id = runs[i][0];
+        run.count = runs[i][1];
+        entry.namespace_id = NS;
+        entry.collection_id = COLL;
+        entry.runs = (Searchfabric__V1__AllocatorIdRun *[]){&run};
+        entry.n_runs = 1;
+        segment.attempt_id = (char *)"a";
+        segment.entries = (Searchfabric__V1__AllocatorAppliedEntry *[]){&entry};
+        segment.n_entries = 1;
+        sf_durable_encode(&segment.base, &plain, NULL);
+        sf_compress(sf_buf_view(&plain), &body);
+        sf_alloc_segment_key(1, &key);
+        put_any(w, sf_buf_view(&key), sf_buf_view(&body));
+        struct sf_allocator_rebuild_options options = {.only = one, .use_segments = true};
+        assert_int_equal(rebuild_with(w, options), SF_INTERNAL);
+        assert_string_equal(world_next(w), "");
+        options.floor = "5";
+        options.dry_run = true;
+        assert_int_equal(rebuild_with(w, options), SF_OK);
+        assert_string_equal(told[0].next_after, "5");
+        sf_buf_fini(&key);
+        sf_buf_fini(&plain);
+        sf_buf_fini(&body);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +350,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_all_of_them, world_setup, teardown),
         cmocka_unit_test_setup_teardown(test_segments_and_floor, world_setup, teardown),
         cmocka_unit_test_setup_teardown(test_objects_under_another_key, world_setup, teardown),
+        cmocka_unit_test_setup_teardown(test_segment_with_a_run_that_cannot_be, world_setup,
+                                        teardown),
     };
     return SF_RUN_TESTS("alloc_rebuild", tests);
 }
