@@ -146,8 +146,10 @@ static void judge(struct walk *w, size_t at)
     struct sf_watermark mark;
 
     sf_arena_reset(w->arena);
-    bool known = sf_alloc_state_read_wait(deps_of(w)->store, deps_of(w)->sched, c->collection,
-                                          w->arena, NULL, &state, &mark, NULL) == SF_OK;
+    enum sf_err err = sf_alloc_state_read_wait(deps_of(w)->store, deps_of(w)->sched, c->collection,
+                                               w->arena, NULL, &state, &mark, NULL);
+    bool known = err == SF_OK;
+    bool lost = err == SF_ERR_NOT_FOUND || err == SF_INTERNAL;
     const struct candidate *newest = known ? newest_of_lease(w, at, state) : NULL;
     for (size_t i = at; i < w->count; i++) {
         struct candidate *other = &w->batch[i];
@@ -156,7 +158,7 @@ static void judge(struct walk *w, size_t at)
         bool needed = known && (other == newest || state_needs(state, mark, other));
         other->keep = !known || needed;
         w->round->needed += needed ? 1 : 0;
-        w->round->without_state += known ? 0 : 1;
+        w->round->without_state += lost ? 1 : 0; /* else it could not be read: a later round */
     }
 }
 
