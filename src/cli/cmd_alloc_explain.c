@@ -12,7 +12,7 @@
 
 /* What the command line said. */
 struct explain_args {
-    const char *words[1]; /* NAMESPACE_ID/COLLECTION_ID */
+    const char *words[1]; /* NS/NAME, or NAMESPACE_ID/COLLECTION_ID */
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -106,10 +106,11 @@ int sf_cli_alloc_explain(struct sf_cli *cli, int argc, char **argv)
     static const struct argp argp = {
         NULL,
         parse,
-        "NAMESPACE_ID/COLLECTION_ID",
+        "NAMESPACE/COLLECTION",
         "Tells where the ids of a collection are: the watermark and who owns it, the range that is "
         "reserved ahead and how far it is used, why no range is, and how many ids are gone without "
-        "a document and why, since the collection came into the server's memory.",
+        "a document and why, since the collection came into the server's memory. A collection that "
+        "is dropped goes by its ids: NAMESPACE_ID/COLLECTION_ID.",
         NULL,
         NULL,
         NULL};
@@ -121,12 +122,17 @@ int sf_cli_alloc_explain(struct sf_cli *cli, int argc, char **argv)
     argv[0] = name;
     if (argp_parse(&argp, argc, argv, 0, NULL, &args) != 0)
         return SF_CLI_USAGE;
+    if (args.words[0] == NULL)
+        return sf_cli_usage("alloc explain wants NAMESPACE/COLLECTION");
+    int exit_code = SF_CLI_OK;
     if (!sf_cli_parse_ref(args.words[0], &ref))
-        return sf_cli_usage("alloc explain wants NAMESPACE_ID/COLLECTION_ID");
+        exit_code = sf_cli_resolve_collection(cli, args.words[0], &ref);
+    if (exit_code != SF_CLI_OK)
+        return exit_code;
     searchfabric__v1__explain_allocator_request__init(&request);
     request.collection = sf_cli_collection_ref(cli, ref);
-    int exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "alloc explain %s", args.words[0]),
-                                METHOD, &request.base, &message);
+    exit_code = sf_cli_call(cli, sf_arena_printf(cli->arena, "alloc explain %s", args.words[0]),
+                            METHOD, &request.base, &message);
     if (exit_code != SF_CLI_OK)
         return exit_code;
     if (cli->json) {

@@ -113,7 +113,7 @@ static const struct argp_option options[] = {
     {"role", OPTION_ROLE, "LIST", 0,
      "Roles of this process, comma separated; this build serves 'all' only", 0},
     {"demo", OPTION_DEMO, NULL, 0,
-     "Create the namespace of the Elasticsearch port at start ('demo' unless configured)", 0},
+     "Create the namespace of the Elasticsearch port at start ('demo' without --config)", 0},
     {"accept-clock-jump", OPTION_CLOCK, NULL, 0,
      "Start although the clock is more than a day past the last timestamp window", 0},
     {"grpc-port", OPTION_GRPC_PORT, "PORT", 0, "gRPC (default 7400; 0 = any free port)", 0},
