@@ -345,9 +345,9 @@ static const struct lagging {
 
 /* Whose rows. */
 struct left_over {
-    const struct lagging *of;
-    uint64_t namespace_id;
-    uint64_t collection_id; /* of_collection */
+    const struct lagging *of; /* table they are in */
+    uint64_t namespace_id;    /* without a row */
+    uint64_t collection_id;   /* of_collection */
 };
 
 static enum sf_err find_left_over(struct sf_check *c, const struct lagging *of,

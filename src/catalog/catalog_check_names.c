@@ -151,10 +151,10 @@ const struct sf_check_family sf_check_collection_names[1] = {
 
 /* A lineage and what the object of its name is to say. */
 struct holder {
-    uint64_t namespace_id;
-    uint64_t collection_id; /* 0 = the namespace itself */
-    const char *name;
-    uint64_t epoch;
+    uint64_t namespace_id;        /* the namespace, or the collection's */
+    uint64_t collection_id;       /* 0 = the namespace itself */
+    const char *name;             /* that it holds */
+    uint64_t epoch;               /* of the name's allocation */
     const char *command_identity; /* of its create; NULL = not known */
     const char *attempt_id;       /* of the create's entry */
 };

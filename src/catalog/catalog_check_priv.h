@@ -159,7 +159,7 @@ SF_PB(InternalPolicyState) * sf_check_said_policy(SF_PB(InternalPolicyState) * p
 
 /* One table's check. */
 struct sf_check_table {
-    enum sf_catalog_table table;
+    enum sf_catalog_table table;                                    /* which one */
     void (*wants)(struct sf_check *c, const ProtobufCMessage *row); /* keys that the judge reads */
     enum sf_err (*judge)(struct sf_check *c, const ProtobufCMessage *row);
     bool gated; /* sure under the gates of the row's lineage */
@@ -228,7 +228,7 @@ const char *sf_check_command_of(const ProtobufCMessage *object);
 SF_MUST_USE enum sf_err sf_check_chain(struct sf_check *c);
 SF_MUST_USE enum sf_err sf_check_checkpoints(struct sf_check *c);
 
-/* ---- what is derived: catalog_check_derived.c, catalog_check_statistics.c ------------------ */
+/* ---- what is derived: catalog_check_derived.c, catalog_check_statistics*.c ----------------- */
 
 void sf_check_quota_wants(struct sf_check *c, const ProtobufCMessage *row);
 SF_MUST_USE enum sf_err sf_check_quota_row(struct sf_check *c, const ProtobufCMessage *row);
@@ -243,6 +243,19 @@ SF_MUST_USE enum sf_err sf_check_statistics_head(struct sf_check *c,
                                                  struct sf_check_object *object);
 SF_MUST_USE enum sf_err sf_check_statistics_snapshot(struct sf_check *c,
                                                      struct sf_check_object *object);
+
+/* The row of one snapshot: collection (2), generation token, timestamp. */
+#define SF_CHECK_OF_SNAPSHOT                                                                       \
+    " WHERE namespace_id = ?1 AND collection_id = ?2"                                              \
+    " AND applied_schema_generation_token = ?3 AND stats_commit_ts = ?4"
+
+/* Does the head object name this snapshot? Yes also when the head does not verify. */
+SF_MUST_USE enum sf_err sf_check_head_names(struct sf_check *c, const SF_PB(CollectionRef) * ref,
+                                            const char *token, uint64_t ts, bool *out_named);
+
+/* Of sf_check_write: shows the snapshot `arg` and the head that names it. */
+SF_MUST_USE enum sf_err sf_check_statistics_show(struct sf_check *c, struct sf_sql_conn *conn,
+                                                 void *arg);
 
 /* Rows of heads and snapshots, page by page. */
 SF_MUST_USE enum sf_err sf_check_statistics_rows(struct sf_check *c);

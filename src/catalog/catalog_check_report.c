@@ -269,7 +269,7 @@ enum sf_err sf_check_write(struct sf_check *c, sf_check_rows_fn fn, void *arg, b
 
 /* A row on its way. */
 struct rewrite {
-    enum sf_catalog_table table;
+    enum sf_catalog_table table;    /* it is in */
     const ProtobufCMessage *seen;   /* as it was judged, NULL = there was none */
     const ProtobufCMessage *wanted; /* what stands for it */
     bool moved;                     /* it is no longer what was judged: left alone */

@@ -53,7 +53,7 @@ struct table {
     }
 
 /* clang-format off */
-static const struct column columns_0[] = {
+static const struct column namespace_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"namespace_name", COLUMN_TEXT, NULL},
     {"namespace_name_allocation_epoch", COLUMN_U64, NULL},
@@ -67,13 +67,13 @@ static const struct column columns_0[] = {
     {"created_at_unix_ms", COLUMN_I64, NULL},
     {"updated_at_unix_ms", COLUMN_I64, NULL},
 };
-static const struct column columns_1[] = {
+static const struct column namespace_lagging_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"collection_name_binding_revision", COLUMN_U64, NULL},
     {"approx_stats_json", COLUMN_JSON, &searchfabric__v1__approx_stats__descriptor},
     {"index_json", COLUMN_JSON, &searchfabric__v1__index_status__descriptor},
 };
-static const struct column columns_2[] = {
+static const struct column collection_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"collection_id", COLUMN_U64, NULL},
     {"collection_name", COLUMN_TEXT, NULL},
@@ -96,7 +96,7 @@ static const struct column columns_2[] = {
     {"created_at_unix_ms", COLUMN_I64, NULL},
     {"updated_at_unix_ms", COLUMN_I64, NULL},
 };
-static const struct column columns_3[] = {
+static const struct column collection_lagging_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"collection_id", COLUMN_U64, NULL},
     {"approx_stats_json", COLUMN_JSON, &searchfabric__v1__approx_stats__descriptor},
@@ -104,16 +104,16 @@ static const struct column columns_3[] = {
     {"manifest_head_last_update_epoch", COLUMN_U64, NULL},
     {"manifest_head_reconciler_status", COLUMN_TEXT, NULL},
 };
-static const struct column columns_4[] = {
+static const struct column namespace_name_columns[] = {
     {"namespace_name", COLUMN_TEXT, NULL},
     {"last_allocated_epoch", COLUMN_U64, NULL},
 };
-static const struct column columns_5[] = {
+static const struct column collection_name_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"collection_name", COLUMN_TEXT, NULL},
     {"last_allocated_epoch", COLUMN_U64, NULL},
 };
-static const struct column columns_6[] = {
+static const struct column generation_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"collection_id", COLUMN_U64, NULL},
     {"schema_version", COLUMN_U64, NULL},
@@ -130,7 +130,7 @@ static const struct column columns_6[] = {
     {"created_at_unix_ms", COLUMN_I64, NULL},
     {"updated_at_unix_ms", COLUMN_I64, NULL},
 };
-static const struct column columns_7[] = {
+static const struct column replay_columns[] = {
     {"command_identity", COLUMN_TEXT, NULL},
     {"transport_lookup_key", COLUMN_TEXT, NULL},
     {"business_lookup_key", COLUMN_TEXT, NULL},
@@ -165,13 +165,13 @@ static const struct column columns_7[] = {
     {"created_ts", COLUMN_U64, NULL},
     {"applied_ts", COLUMN_U64, NULL},
 };
-static const struct column columns_8[] = {
+static const struct column tombstone_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"collection_id", COLUMN_U64, NULL},
     {"drop_revision", COLUMN_U64, NULL},
     {"tombstone_json", COLUMN_JSON, &searchfabric__v1__collection_tombstone_object__descriptor},
 };
-static const struct column columns_9[] = {
+static const struct column statistics_head_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"collection_id", COLUMN_U64, NULL},
     {"latest_applied_schema_version", COLUMN_U64, NULL},
@@ -179,7 +179,7 @@ static const struct column columns_9[] = {
     {"latest_stats_commit_ts", COLUMN_U64, NULL},
     {"latest_collected_at_unix_ms", COLUMN_I64, NULL},
 };
-static const struct column columns_10[] = {
+static const struct column statistics_snapshot_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"collection_id", COLUMN_U64, NULL},
     {"applied_schema_generation_token", COLUMN_TEXT, NULL},
@@ -188,7 +188,7 @@ static const struct column columns_10[] = {
     {"collected_at_unix_ms", COLUMN_I64, NULL},
     {"snapshot_json", COLUMN_JSON, &searchfabric__v1__optimizer_statistics_snapshot_object__descriptor},
 };
-static const struct column columns_11[] = {
+static const struct column window_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"collection_id", COLUMN_U64, NULL},
     {"window_start_ms", COLUMN_I64, NULL},
@@ -199,14 +199,14 @@ static const struct column columns_11[] = {
     {"retention_deadline_unix_ms", COLUMN_I64, NULL},
     {"window_state", COLUMN_TEXT, NULL},
 };
-static const struct column columns_12[] = {
+static const struct column quota_state_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"quota_epoch", COLUMN_U64, NULL},
     {"quota_state_json", COLUMN_JSON, &searchfabric__v1__namespace_quota_state_object__descriptor},
     {"last_refill_at_unix_ms", COLUMN_I64, NULL},
     {"updated_at_unix_ms", COLUMN_I64, NULL},
 };
-static const struct column columns_13[] = {
+static const struct column quota_lease_columns[] = {
     {"namespace_id", COLUMN_U64, NULL},
     {"api_plane", COLUMN_TEXT, NULL},
     {"throttled_dimension", COLUMN_TEXT, NULL},
@@ -219,28 +219,28 @@ static const struct column columns_13[] = {
     {"updated_at_unix_ms", COLUMN_I64, NULL},
     {"request_fingerprint", COLUMN_TEXT, NULL},
 };
-static const struct column columns_14[] = {
+static const struct column lane_shard_columns[] = {
     {"lane_shard", COLUMN_I64, NULL},
     {"owner_epoch", COLUMN_U64, NULL},
     {"watermark", COLUMN_U64, NULL},
 };
 
 static const struct table tables[] = {
-    TABLE("namespaces", "namespaces", true, 1, columns_0),
-    TABLE("namespaces (lagging)", "namespaces", false, 1, columns_1),
-    TABLE("collections", "collections", true, 2, columns_2),
-    TABLE("collections (lagging)", "collections", false, 2, columns_3),
-    TABLE("namespace_name_epochs", "namespace_name_epochs", true, 1, columns_4),
-    TABLE("collection_name_epochs", "collection_name_epochs", true, 2, columns_5),
-    TABLE("schema_generations", "schema_generations", true, 3, columns_6),
-    TABLE("catalog_replay_index", "catalog_replay_index", true, 1, columns_7),
-    TABLE("collection_tombstones", "collection_tombstones", true, 2, columns_8),
-    TABLE("collection_statistics_heads", "collection_statistics_heads", true, 2, columns_9),
-    TABLE("collection_statistics_snapshots", "collection_statistics_snapshots", false, 4, columns_10),
-    TABLE("collection_lifecycle_windows", "collection_lifecycle_windows", false, 4, columns_11),
-    TABLE("namespace_quota_state", "namespace_quota_state", false, 1, columns_12),
-    TABLE("namespace_quota_leases", "namespace_quota_leases", false, 5, columns_13),
-    TABLE("catalog_lane_shards", "catalog_lane_shards", false, 1, columns_14),
+    TABLE("namespaces", "namespaces", true, 1, namespace_columns),
+    TABLE("namespaces (lagging)", "namespaces", false, 1, namespace_lagging_columns),
+    TABLE("collections", "collections", true, 2, collection_columns),
+    TABLE("collections (lagging)", "collections", false, 2, collection_lagging_columns),
+    TABLE("namespace_name_epochs", "namespace_name_epochs", true, 1, namespace_name_columns),
+    TABLE("collection_name_epochs", "collection_name_epochs", true, 2, collection_name_columns),
+    TABLE("schema_generations", "schema_generations", true, 3, generation_columns),
+    TABLE("catalog_replay_index", "catalog_replay_index", true, 1, replay_columns),
+    TABLE("collection_tombstones", "collection_tombstones", true, 2, tombstone_columns),
+    TABLE("collection_statistics_heads", "collection_statistics_heads", true, 2, statistics_head_columns),
+    TABLE("collection_statistics_snapshots", "collection_statistics_snapshots", false, 4, statistics_snapshot_columns),
+    TABLE("collection_lifecycle_windows", "collection_lifecycle_windows", false, 4, window_columns),
+    TABLE("namespace_quota_state", "namespace_quota_state", false, 1, quota_state_columns),
+    TABLE("namespace_quota_leases", "namespace_quota_leases", false, 5, quota_lease_columns),
+    TABLE("catalog_lane_shards", "catalog_lane_shards", false, 1, lane_shard_columns),
 };
 /* clang-format on */
 

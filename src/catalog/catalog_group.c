@@ -31,23 +31,23 @@
 
 /* One command of the group. */
 struct member {
-    struct sf_catalog_command *command;
-    bool over;                         /* result decided without a commit */
-    bool committed;                    /* the outcome stands */
-    bool unsettled;                    /* the office ended while something was in doubt */
-    struct sf_catalog_put outcome;     /* encoded for the group's slot */
-    struct sf_catalog_put pointers[2]; /* of that outcome */
-    size_t pointer_count;              /* used entries */
+    struct sf_catalog_command *command; /* borrowed until its end */
+    bool over;                          /* result decided without a commit */
+    bool committed;                     /* the outcome stands */
+    bool unsettled;                     /* the office ended while something was in doubt */
+    struct sf_catalog_put outcome;      /* encoded for the group's slot */
+    struct sf_catalog_put pointers[2];  /* of that outcome */
+    size_t pointer_count;               /* used entries */
 };
 
 struct group {
-    struct sf_catalog *catalog;
-    struct sf_sched *sched;
-    struct member members[GROUP_MAX];
-    size_t count;
-    uint64_t slot;                         /* of the segment that stands, 0 = none */
-    struct sf_put puts[GROUP_MAX * 6 + 1]; /* one batch */
-    struct sf_catalog_put *whose[GROUP_MAX * 6 + 1];
+    struct sf_catalog *catalog;                      /* whose */
+    struct sf_sched *sched;                          /* of the leader */
+    struct member members[GROUP_MAX];                /* in the order of their arrival */
+    size_t count;                                    /* of them */
+    uint64_t slot;                                   /* of the segment that stands, 0 = none */
+    struct sf_put puts[GROUP_MAX * 6 + 1];           /* one batch */
+    struct sf_catalog_put *whose[GROUP_MAX * 6 + 1]; /* by index in puts */
 };
 
 /* ---- append ------------------------------------------------------------------------------- */

@@ -70,10 +70,10 @@ enum sf_catalog_head_event {
 
 /* A move of the reconciler. */
 struct sf_catalog_head_move {
-    SF_PB(ManifestHeadReconcilerStatus) from;
-    enum sf_catalog_head_event event;
-    SF_PB(ManifestHeadReconcilerStatus) to;
-    bool counts; /* raises last_update_epoch */
+    SF_PB(ManifestHeadReconcilerStatus) from; /* status before */
+    enum sf_catalog_head_event event;         /* what happens */
+    SF_PB(ManifestHeadReconcilerStatus) to;   /* status after */
+    bool counts;                              /* raises last_update_epoch */
 };
 
 /* The move of `event` from `from`, or NULL: nothing moves. */

@@ -26,12 +26,12 @@
 #define REPAIR_LANE UINT64_C(0x7265706169722d31) /* of RepairManifestHead, apart from commands */
 
 struct place {
-    uint64_t namespace_id;
-    uint64_t collection_id;
+    uint64_t namespace_id;  /* of the collection */
+    uint64_t collection_id; /* in it */
 };
 
 struct sf_catalog_heads {
-    pthread_mutex_t mu;
+    pthread_mutex_t mu;     /* guards hints */
     struct sf_map *hints;   /* place -> itself; under mu */
     struct place behind[2]; /* where the next search for rows goes on, by status; jobs' lane */
     struct place audited;   /* where the next audit goes on; jobs' lane */

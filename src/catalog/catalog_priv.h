@@ -233,12 +233,12 @@ struct sf_catalog_sweep_place {
 
 /* Behind which window the next claims are given; begun false: from the most overdue. */
 struct sf_catalog_claim_place {
-    bool begun;
-    int64_t due_ms; /* of the last one that was looked at */
-    uint64_t namespace_id;
-    uint64_t collection_id;
-    int64_t start_ms;
-    int64_t end_ms;
+    bool begun;             /* the rest says behind what */
+    int64_t due_ms;         /* of the last one that was looked at */
+    uint64_t namespace_id;  /* of it */
+    uint64_t collection_id; /* of it */
+    int64_t start_ms;       /* its first millisecond */
+    int64_t end_ms;         /* its end */
 };
 
 struct sf_catalog {

@@ -11,15 +11,15 @@
 
 /* One check on its way to the lane and back. */
 struct check {
-    struct sf_task task;
-    struct sf_waiter waiter;
-    struct sf_catalog *catalog;
-    struct sf_arena *arena;
-    struct sf_diag *diag;
-    uint64_t namespace_id;
-    bool repair;
-    enum sf_err err;
-    struct sf_quota_checked *out;
+    struct sf_task task;          /* on the lane of the namespace's quota */
+    struct sf_waiter waiter;      /* woken once it is done */
+    struct sf_catalog *catalog;   /* whose */
+    struct sf_arena *arena;       /* of the caller; what it finds lives there */
+    struct sf_diag *diag;         /* of the caller */
+    uint64_t namespace_id;        /* which one */
+    bool repair;                  /* rows are written again */
+    enum sf_err err;              /* result */
+    struct sf_quota_checked *out; /* result */
 };
 
 /* Is a swapped object still to be shown? Memory that is no longer true is dropped with `forget`. */

@@ -27,20 +27,20 @@
 
 /* One round. */
 struct round {
-    struct sf_catalog *catalog;
-    struct sf_sched *sched;
-    struct sf_diag *diag;
-    struct sf_arena *arena; /* of a batch; reset between */
-    bool dry_run;
-    uint64_t max;          /* commands that may still be worked on */
-    uint64_t cut_ts;       /* older than this is past the retention */
-    int64_t cut_ms;        /* the same for what carries a wall clock */
-    uint64_t limit;        /* bound of the older kept checkpoint, 0 = none */
-    uint64_t from;         /* boundary before the round */
-    uint64_t boundary;     /* lowest segment that counts after it */
-    int64_t next_ms;       /* when the first segment that stayed gets too old, 0 = unknown */
-    int64_t send_until_ms; /* deletes of the batch at hand are sent before this; mono */
-    uint64_t removed, segments, controls, kept_current, kept_bound;
+    struct sf_catalog *catalog; /* whose */
+    struct sf_sched *sched;     /* of the task */
+    struct sf_diag *diag;       /* of the caller */
+    struct sf_arena *arena;     /* of a batch; reset between */
+    bool dry_run;               /* counts and removes nothing */
+    uint64_t max;               /* commands that may still be worked on */
+    uint64_t cut_ts;            /* older than this is past the retention */
+    int64_t cut_ms;             /* the same for what carries a wall clock */
+    uint64_t limit;             /* bound of the older kept checkpoint, 0 = none */
+    uint64_t from;              /* boundary before the round */
+    uint64_t boundary;          /* lowest segment that counts after it */
+    int64_t next_ms;            /* when the first segment that stayed gets too old, 0 = unknown */
+    int64_t send_until_ms;      /* deletes of the batch at hand are sent before this; mono */
+    uint64_t removed, segments, controls, kept_current, kept_bound; /* numbers of the answer */
     struct sf_diag broken; /* first record or segment that was set aside; err SF_OK = none */
 };
 

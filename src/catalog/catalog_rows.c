@@ -43,12 +43,12 @@ struct column {
 };
 
 struct table {
-    const char *name;
-    const char *field; /* in CheckpointShardObject */
-    const ProtobufCMessageDescriptor *row;
-    size_t key_count; /* the first columns */
-    const struct column *columns;
-    size_t column_count;
+    const char *name;                      /* in SQL */
+    const char *field;                     /* in CheckpointShardObject */
+    const ProtobufCMessageDescriptor *row; /* of its message */
+    size_t key_count;                      /* the first columns */
+    const struct column *columns;          /* all of them, in the table's order of reading */
+    size_t column_count;                   /* of them */
 };
 
 static const struct column namespace_columns[] = {
@@ -185,13 +185,13 @@ static const struct table tables[SF_CATALOG_TABLE_COUNT] = {
 
 /* A column's fields, found once. */
 struct path {
-    const ProtobufCFieldDescriptor *steps[PATH_DEPTH];
-    size_t depth;
+    const ProtobufCFieldDescriptor *steps[PATH_DEPTH]; /* from the row inward */
+    size_t depth;                                      /* steps used */
 };
 
 /* What is derived of a table, made once. */
 struct prepared {
-    struct path paths[MAX_COLUMNS];
+    struct path paths[MAX_COLUMNS];           /* by column */
     char *select[SF_CATALOG_KEY_COLUMNS + 2]; /* by number of fixed keys; [0]: from the start,
                                                  [n]: key n beyond; last: one row */
     char *insert;
