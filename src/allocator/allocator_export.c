@@ -170,7 +170,10 @@ static enum sf_err write_collection(struct sf_sql_conn *conn,
 
 /* What the runs of an allocation come to. */
 struct id_sum {
-    uint64_t items, issued, lowest, highest;
+    uint64_t items;   /* ids in all */
+    uint64_t issued;  /* of these, issued ones */
+    uint64_t lowest;  /* id */
+    uint64_t highest; /* id */
 };
 
 static struct id_sum sum_runs(const sf_applied_entry *entry)

@@ -29,6 +29,7 @@ struct sf_alloc_feed {
     struct sf_task post;   /* brings the feed to its loop */
     struct sf_timer timer; /* the linger */
     struct sf_task task;   /* the writer */
+    uint64_t told;         /* dropped entries that were logged; writer's lane */
 
     /* atomic */
     _Atomic uint64_t dropped; /* entries so far */
@@ -40,7 +41,6 @@ struct sf_alloc_feed {
     size_t bytes;                     /* of them */
     uint64_t sequence;                /* of the last entry */
     bool busy;                        /* see the model */
-    uint64_t told;                    /* dropped entries that were logged */
 };
 
 static struct sf_metric *series(struct sf_allocator *a, const char *artifact, const char *result)

@@ -351,8 +351,8 @@ struct sf_allocator {
     atomic_bool drained;   /* the walk over the shards began */
 
     /* written before `draining` */
-    sf_allocator_drained_fn drained_fn;
-    void *drained_user;
+    sf_allocator_drained_fn drained_fn; /* told once, at the end */
+    void *drained_user;                 /* passed to it */
 };
 
 /* ---- allocator_service.c ---- */

@@ -58,16 +58,16 @@ const char *sf_client_kind_text(Searchfabric__V1__ClientKind kind);
 
 /* A request that passed the shape check; texts point into the message. */
 struct sf_alloc_request {
-    struct sf_collection_ref collection;
-    const char *idempotency_key;
-    const char *client_id;
-    Searchfabric__V1__ClientKind client_kind;
-    Searchfabric__V1__IdAllocationRouteIntent route_intent;
-    const Searchfabric__V1__AllocationPlan *plan;
-    struct sf_plan_item *items; /* in the arena; plan order */
-    size_t item_count;          /* >= 1 */
-    size_t issue_count;         /* of these, `issue` items */
-    enum sf_plan_shape shape;
+    struct sf_collection_ref collection;                    /* whose ids */
+    const char *idempotency_key;                            /* 1 to 128 bytes */
+    const char *client_id;                                  /* who asks, as it says */
+    Searchfabric__V1__ClientKind client_kind;               /* what asks */
+    Searchfabric__V1__IdAllocationRouteIntent route_intent; /* create or insert */
+    const Searchfabric__V1__AllocationPlan *plan;           /* as it came */
+    struct sf_plan_item *items;                             /* in the arena; plan order */
+    size_t item_count;                                      /* >= 1 */
+    size_t issue_count;                                     /* of these, `issue` items */
+    enum sf_plan_shape shape;                               /* which kinds of items it has */
 };
 
 /* Unpacks an AllocateIdsRequest as sf_pb_unpack does, all bytes alike, but long plans faster.

@@ -14,8 +14,6 @@
 #include "base/pb.h"
 #include "object/compress.h"
 
-#define ENTRY_ARENA_BYTES ((size_t)16 << 20)
-
 struct sf_alloc_segments {
     struct sf_allocator *allocator; /* whose */
     uint64_t next_epoch;            /* number to try first; 0 = the store is asked; writer's lane */
@@ -64,7 +62,7 @@ sf_applied_entry *sf_alloc_applied_entry(const sf_replay_record *record, struct 
 /* True when a segment above `epoch` stands. */
 static enum sf_err any_above(struct sf_alloc_segments *s, uint64_t epoch, bool *out_any)
 {
-    struct sf_arena *arena = sf_arena_new(ENTRY_ARENA_BYTES);
+    struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
     const struct sf_allocator_deps *deps = &s->allocator->deps;
     struct sf_list_entry *entries = NULL;
     struct sf_buf after = {0};

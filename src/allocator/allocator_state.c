@@ -22,8 +22,8 @@
 
 /* Key of a lane in the shard's map. */
 struct lane_key {
-    uint64_t namespace_id;
-    uint64_t collection_id;
+    uint64_t namespace_id;  /* of the collection */
+    uint64_t collection_id; /* in it */
 };
 
 static struct lane_key lane_key_of(struct sf_collection_ref collection)

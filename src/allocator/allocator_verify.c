@@ -14,19 +14,19 @@
 
 /* One verification. */
 struct verify {
-    struct sf_store *store;
-    struct sf_sched *sched;
-    struct sf_attempts *attempts;
-    struct sf_collection_ref collection;
-    bool dry_run;
-    struct sf_arena *arena; /* of the state object */
-    struct sf_diag *diag;
-    struct sf_allocator_verification *report;
+    struct sf_store *store;                        /* holds the objects */
+    struct sf_sched *sched;                        /* of the task; NULL = a plain thread */
+    struct sf_attempts *attempts;                  /* ids of its writes */
+    struct sf_collection_ref collection;           /* which one */
+    bool dry_run;                                  /* nothing is written */
+    struct sf_arena *arena;                        /* of the state object */
+    struct sf_diag *diag;                          /* of the caller */
+    struct sf_allocator_verification *report;      /* being filled */
     Searchfabric__V1__AllocatorStateObject *state; /* NULL when there is none */
-    struct sf_etag etag;
-    struct sf_watermark mark;
-    uint64_t version; /* highest allocator_state_version of a result */
-    uint64_t epoch;   /* highest allocation_epoch of a result */
+    struct sf_etag etag;                           /* of the state object */
+    struct sf_watermark mark;                      /* above every id of a result */
+    uint64_t version;                              /* highest allocator_state_version of a result */
+    uint64_t epoch;                                /* highest allocation_epoch of a result */
     int64_t restored_at_unix_ms;
 };
 

@@ -14,7 +14,7 @@ struct sf_sched;
 
 /* One-shot gate: one task waits, anyone wakes. Lives on the waiting task's stack. */
 struct sf_waiter {
-    struct sf_sched *sched; /* who blocks and wakes; NULL = plain thread (condition variable) */
+    struct sf_sched *sched; /* who blocks and wakes; NULL = plain thread (sleeps on a word) */
     void *impl[16];         /* private to the implementation */
 };
 

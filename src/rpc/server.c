@@ -208,9 +208,9 @@ static void on_drain(struct sf_task *task)
 }
 
 struct start_task {
-    struct sf_task task;
-    struct rpc_worker *worker;
-    struct sf_waiter *done;
+    struct sf_task task;       /* on the worker's loop */
+    struct rpc_worker *worker; /* to open */
+    struct sf_waiter *done;    /* of the starter */
 };
 
 static void on_start(struct sf_task *task)
