@@ -1,8 +1,8 @@
 /*
  * Rows of the projection's tables as messages of durable.proto, whole and both ways: what a
  * checkpoint holds, what a rebuild writes back and what the check compares. One table is one entry
- * in catalog_rows.c: its columns with the fields that hold them. A new column is one line there, a
- * new table one entry and a repeated field of CheckpointShardObject.
+ * in catalog_rows_tables.c: its columns with the fields that hold them. A new column is one line
+ * there, a new table one entry and a repeated field of CheckpointShardObject.
  */
 #ifndef SF_CATALOG_ROWS_H
 #define SF_CATALOG_ROWS_H
