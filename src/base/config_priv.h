@@ -39,11 +39,11 @@ struct sf_raw_quota {
     unsigned classes_count;       /* of them */
 };
 struct sf_raw_policy {
-    struct sf_raw_quota quota;
-    struct sf_raw_namespace *namespaces;
-    unsigned namespaces_count;
-    struct sf_raw_caller *callers;
-    unsigned callers_count;
+    struct sf_raw_quota quota;           /* classes and times */
+    struct sf_raw_namespace *namespaces; /* as the file lists them */
+    unsigned namespaces_count;           /* of them */
+    struct sf_raw_caller *callers;       /* as the file lists them */
+    unsigned callers_count;              /* of them */
 };
 
 extern const cyaml_schema_field_t sf_raw_quota_fields[];

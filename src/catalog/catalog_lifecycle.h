@@ -100,7 +100,7 @@ enum sf_err sf_catalog_sql_tombstone(struct sf_sql_conn *conn, uint64_t namespac
 
 /* A reservation under judgement: one snapshot. */
 struct sf_catalog_reservation {
-    struct sf_catalog *catalog;
+    struct sf_catalog *catalog;              /* whose */
     struct sf_sql_conn *conn;                /* in the snapshot */
     struct sf_arena *arena;                  /* for rows that a condition reads */
     const SF_PB(NamespaceRow) * ns;          /* the lineage, or the parent */

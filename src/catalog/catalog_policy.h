@@ -29,7 +29,7 @@ struct sf_catalog_budget {
 /* A named set of budgets. */
 struct sf_catalog_quota_class {
     const char *name; /* "default" replaces the built-in class */
-    struct sf_catalog_budget budgets[SF_CATALOG_DIMENSIONS];
+    struct sf_catalog_budget budgets[SF_CATALOG_DIMENSIONS]; /* by dimension */
 };
 
 /* What a namespace is born with; the first row whose prefix fits counts. */
@@ -59,13 +59,13 @@ struct sf_catalog_caller {
 };
 
 struct sf_catalog_policy {
-    const struct sf_catalog_quota_class *classes;
-    size_t class_count;
-    const struct sf_catalog_namespace_policy *namespaces;
-    size_t namespace_count;
+    const struct sf_catalog_quota_class *classes;         /* beside the built-in one */
+    size_t class_count;                                   /* of them */
+    const struct sf_catalog_namespace_policy *namespaces; /* the first that fits counts */
+    size_t namespace_count;                               /* of them */
     const struct sf_catalog_caller *callers; /* beside the built-in ones (catalog_callers.c) */
-    size_t caller_count;
-    uint32_t lease_ttl_ms;       /* middle of a lease's lifetime, 0 = 10000 */
+    size_t caller_count;                     /* of them */
+    uint32_t lease_ttl_ms;                   /* middle of a lease's lifetime, 0 = 10000 */
     uint32_t lease_retention_ms; /* an ended lease answers replays so long, 0 = 900000 */
     uint32_t pressure_ms;        /* a report of ingest pressure counts so long, 0 = 30000 */
 };

@@ -42,9 +42,9 @@ enum sf_catalog_note {
 
 /* One collection with due work. */
 struct sf_catalog_work {
-    uint64_t namespace_id;
-    uint64_t collection_id;
-    uint64_t stamp; /* of the newest note; work noted meanwhile has another */
+    uint64_t namespace_id;  /* of the collection */
+    uint64_t collection_id; /* in it */
+    uint64_t stamp;         /* of the newest note; work noted meanwhile has another */
 };
 
 struct sf_catalog_projectors;
@@ -153,12 +153,12 @@ SF_PB(IndexStatus) * sf_catalog_index_of(const SF_PB(SchemaGenerationRow) * acti
 
 /* Aggregate of a namespace, child by child. Zeroed = no children. */
 struct sf_catalog_aggregate {
-    uint64_t children;         /* active ones */
-    uint64_t without_stats;    /* children whose approx_stats is missing */
-    uint64_t behind;           /* children whose index is missing or updating */
-    uint64_t approx_row_count; /* sums; saturating */
-    uint64_t approx_logical_bytes;
-    uint64_t unindexed_bytes;
+    uint64_t children;             /* active ones */
+    uint64_t without_stats;        /* children whose approx_stats is missing */
+    uint64_t behind;               /* children whose index is missing or updating */
+    uint64_t approx_row_count;     /* sums; saturating */
+    uint64_t approx_logical_bytes; /* sums; saturating */
+    uint64_t unindexed_bytes;      /* sums; saturating */
 };
 void sf_catalog_aggregate_add(struct sf_catalog_aggregate *aggregate,
                               const SF_PB(ApproxStats) * stats, const SF_PB(IndexStatus) * index);

@@ -128,7 +128,7 @@ struct sf_quota_namespace {
 
 /* All of them, and the counters. */
 struct sf_catalog_quotas {
-    pthread_mutex_t mu;
+    pthread_mutex_t mu;                /* guards namespaces */
     struct sf_map *namespaces;         /* id -> struct sf_quota_namespace; under mu */
     int64_t swept_ms;                  /* see struct sf_quota_sweep; the sweeper's lane */
     struct sf_metric *metric_granted;  /* leases; NULL = none */

@@ -16,9 +16,9 @@
 
 /* What the projection says of a collection's lineage; NULL = there is none. */
 struct sf_catalog_lineage {
-    SF_PB(CollectionRow) * collection;
-    SF_PB(SchemaGenerationRow) * active;
-    SF_PB(SchemaGenerationRow) * ready; /* the READY generation of the highest version (OP-38) */
+    SF_PB(CollectionRow) * collection;   /* NULL = none */
+    SF_PB(SchemaGenerationRow) * active; /* its newest generation; NULL = none */
+    SF_PB(SchemaGenerationRow) * ready;  /* the READY generation of the highest version (OP-38) */
     uint64_t adopted; /* version of the generation adopted under this owner's epoch, 0 = none */
 };
 

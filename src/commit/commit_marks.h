@@ -10,8 +10,8 @@
 
 /* An intent as the watermarks see it; embedded. Filled by sf_marks_open. */
 struct sf_marks_intent {
-    uint64_t commit_ts;
-    uint8_t touched;
+    uint64_t commit_ts;                              /* of the intent */
+    uint8_t touched;                                 /* SF_MODALITY_BIT set */
     bool finished;                                   /* durable in all it touches */
     uint8_t queues;                                  /* modality queues it still stands in */
     struct sf_marks_intent *next[SF_MODALITY_COUNT]; /* by modality - 1 */
@@ -21,7 +21,7 @@ struct sf_marks {
     struct sf_frontier frontier;                      /* what is read back */
     uint64_t safe_ts;                                 /* never goes back */
     struct sf_marks_intent *first[SF_MODALITY_COUNT]; /* unfinished, oldest first */
-    struct sf_marks_intent *last[SF_MODALITY_COUNT];
+    struct sf_marks_intent *last[SF_MODALITY_COUNT];  /* newest of each queue */
 };
 
 /* Starts from what a manifest says (or zeros). */

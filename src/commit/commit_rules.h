@@ -21,26 +21,26 @@ Searchfabric__V1__BatchRefusal sf_commit_batch_check(const Searchfabric__V1__Pla
 
 /* One unit of a batch in lane order: a slice of rows, or a barrier mark. */
 struct sf_commit_unit {
-    bool is_barrier;  /* a mark: fences, carries no rows */
-    uint32_t ordinal; /* position among the units, from 0 */
-    uint32_t first_entry_index;
-    uint32_t last_entry_index; /* inclusive */
-    uint64_t source_partition;
-    uint64_t source_epoch;
-    uint64_t first_source_seq;
-    uint64_t last_source_seq; /* inclusive */
-    uint32_t row_count;
-    uint64_t logical_bytes; /* sum of body bytes */
-    uint8_t touched;        /* union over its rows, SF_MODALITY_BIT */
+    bool is_barrier;            /* a mark: fences, carries no rows */
+    uint32_t ordinal;           /* position among the units, from 0 */
+    uint32_t first_entry_index; /* of the batch */
+    uint32_t last_entry_index;  /* inclusive */
+    uint64_t source_partition;  /* of all its entries */
+    uint64_t source_epoch;      /* of all its entries */
+    uint64_t first_source_seq;  /* of its first entry */
+    uint64_t last_source_seq;   /* inclusive */
+    uint32_t row_count;         /* entries with a row */
+    uint64_t logical_bytes;     /* sum of body bytes */
+    uint8_t touched;            /* union over its rows, SF_MODALITY_BIT */
 };
 
 /* A batch cut into units; in the arena of the cut. */
 struct sf_commit_cut {
-    struct sf_commit_unit *units;
-    size_t count;
-    uint32_t slice_count; /* units with rows */
-    uint64_t wal_bytes;   /* estimate of what its frames take in all streams */
-    uint8_t enabled;      /* SF_MODALITY_BIT */
+    struct sf_commit_unit *units; /* in the arena; in the batch's order */
+    size_t count;                 /* of them */
+    uint32_t slice_count;         /* units with rows */
+    uint64_t wal_bytes;           /* estimate of what its frames take in all streams */
+    uint8_t enabled;              /* SF_MODALITY_BIT */
 };
 
 /* Cuts a checked batch: a slice ends at a mark and nowhere else (Flow B). */

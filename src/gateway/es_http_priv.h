@@ -9,22 +9,22 @@
 
 /* One HTTP request. */
 struct es_http {
-    struct sf_es *es;
-    struct MHD_Connection *connection;
-    const char *method;
-    const char *path; /* as received, without the query */
-    struct sf_buf body;
-    size_t body_limit;
-    size_t counted_bytes; /* what stands for this request in es->body_bytes */
-    bool too_large;       /* the body passed its limit: dropped */
-    bool overloaded;      /* all bodies together passed theirs: dropped */
-    int64_t start_ms;
-    int compatible;            /* of the answer: 8, 9, or 0 for the plain media type */
-    enum sf_es_op op;          /* for metrics */
-    struct es_request request; /* for handlers */
-    struct sf_buf out;         /* the answer's body */
-    int status;                /* the answer's status */
-    const char *location;      /* header of a created document, or NULL */
+    struct sf_es *es;                  /* serves it */
+    struct MHD_Connection *connection; /* it came on */
+    const char *method;                /* as received */
+    const char *path;                  /* as received, without the query */
+    struct sf_buf body;                /* as received so far */
+    size_t body_limit;                 /* of it, bytes */
+    size_t counted_bytes;              /* what stands for this request in es->body_bytes */
+    bool too_large;                    /* the body passed its limit: dropped */
+    bool overloaded;                   /* all bodies together passed theirs: dropped */
+    int64_t start_ms;                  /* arrival, monotonic */
+    int compatible;                    /* of the answer: 8, 9, or 0 for the plain media type */
+    enum sf_es_op op;                  /* for metrics */
+    struct es_request request;         /* for handlers */
+    struct sf_buf out;                 /* the answer's body */
+    int status;                        /* the answer's status */
+    const char *location;              /* header of a created document, or NULL */
 };
 
 /* The request is complete: fills its answer. */

@@ -19,7 +19,7 @@ enum sf_es_op {
 };
 
 struct sf_es_route {
-    enum sf_es_op op;
+    enum sf_es_op op;         /* what is asked */
     struct sf_view index;     /* decoded, in the arena; empty = none in the path */
     bool has_id;              /* an id stands in the path */
     struct sf_view id;        /* decoded, in the arena */

@@ -26,10 +26,10 @@ struct sf_head_notices_options {
 
 /* What was committed. */
 struct sf_head_notice {
-    struct sf_collection_ref collection;
-    uint64_t version;                   /* of the committed head */
-    uint64_t previous;                  /* committed before it, 0 = none */
-    char checksum[SF_SHA256_HEX_BYTES]; /* of the manifest's bytes */
+    struct sf_collection_ref collection; /* whose head */
+    uint64_t version;                    /* of the committed head */
+    uint64_t previous;                   /* committed before it, 0 = none */
+    char checksum[SF_SHA256_HEX_BYTES];  /* of the manifest's bytes */
 };
 
 SF_NONNULL struct sf_head_notices *

@@ -99,8 +99,8 @@ void sf_manifest_state_load(struct sf_manifest_state *state, const struct sf_cha
 
 /* An overflow object to be written. */
 struct sf_manifest_list {
-    struct sf_buf key;
-    struct sf_buf body;
+    struct sf_buf key;               /* of the overflow object; owned */
+    struct sf_buf body;              /* of it; owned */
     struct sf_manifest_list_ref ref; /* ref.key owned */
     bool stands;                     /* known to be stored */
 };

@@ -17,7 +17,7 @@ struct sf_publisher;
 
 /* What a manifest says of its lane. */
 struct sf_frontier {
-    uint64_t local_max_commit_ts;
+    uint64_t local_max_commit_ts;           /* newest admitted write */
     uint64_t applied_ts[SF_MODALITY_COUNT]; /* by modality - 1; only enabled ones count */
     uint8_t enabled;                        /* SF_MODALITY_BIT set */
 };
@@ -48,17 +48,17 @@ struct sf_publisher_ops {
 };
 
 struct sf_publisher_options {
-    struct sf_store *store;
-    struct sf_loop *loop;
-    struct sf_clock *clock;
-    struct sf_attempts *attempts;
-    struct sf_rng *rng;      /* jitter; the loop's */
+    struct sf_store *store;       /* holds manifests and the head */
+    struct sf_loop *loop;         /* of every call and callback */
+    struct sf_clock *clock;       /* times in manifests */
+    struct sf_attempts *attempts; /* ids of its puts */
+    struct sf_rng *rng;           /* jitter; the loop's */
     size_t *ops_outstanding; /* store calls under way, kept by the owner of the loop's objects */
-    struct sf_collection_ref collection;
-    uint64_t publisher_epoch;        /* the coordinator epoch */
-    uint32_t base_interval;          /* >= 1; a base every so many manifests */
-    uint32_t list_entries;           /* >= 1; slices of one overflow object */
-    struct sf_head_notices *notices; /* told of every committed head; borrowed; NULL = none */
+    struct sf_collection_ref collection; /* whose manifests */
+    uint64_t publisher_epoch;            /* the coordinator epoch */
+    uint32_t base_interval;              /* >= 1; a base every so many manifests */
+    uint32_t list_entries;               /* >= 1; slices of one overflow object */
+    struct sf_head_notices *notices;     /* told of every committed head; borrowed; NULL = none */
 };
 
 SF_NONNULL struct sf_publisher *sf_publisher_new(const struct sf_publisher_options *options,

@@ -13,22 +13,22 @@
 
 /* One visible row. `body` is valid during the callback. */
 struct sf_row {
-    struct sf_doc_id doc_id;
+    struct sf_doc_id doc_id;    /* of the document */
     Searchfabric__V1__RowOp op; /* of the winning write; never DELETE */
-    struct sf_tso commit_ts;
-    struct sf_view body; /* as ingested, byte for byte */
-    uint64_t source_partition;
-    uint64_t source_epoch;
-    uint64_t source_seq;
+    struct sf_tso commit_ts;    /* of the winning write */
+    struct sf_view body;        /* as ingested, byte for byte */
+    uint64_t source_partition;  /* where the winning write came from */
+    uint64_t source_epoch;      /* of that source */
+    uint64_t source_seq;        /* in that source */
 };
 
 /* What the committed head says. All zero when the collection has no manifest yet. */
 struct sf_rows_head {
-    uint64_t manifest_version;
-    struct sf_tso safe_ts;
-    uint64_t publisher_epoch;
-    uint64_t slices;     /* slices held */
-    uint64_t total_rows; /* rows of all slices, hidden ones included */
+    uint64_t manifest_version; /* committed */
+    struct sf_tso safe_ts;     /* all up to it is visible */
+    uint64_t publisher_epoch;  /* of who committed it */
+    uint64_t slices;           /* slices held */
+    uint64_t total_rows;       /* rows of all slices, hidden ones included */
 };
 
 /* False stops the walk. */

@@ -36,14 +36,14 @@ void sf_wal_chunk_end(struct sf_buf *out, uint32_t frame_count);
 /* One decoded frame with its place. */
 struct sf_wal_record {
     const Searchfabric__V1__WalFrame *frame; /* in the arena of the decode */
-    struct sf_wal_place place;
+    struct sf_wal_place place;               /* of the frame in the chunk */
 };
 
 /* A decoded chunk; all of it in the arena. */
 struct sf_wal_chunk {
-    const Searchfabric__V1__WalChunkHeader *header;
-    const struct sf_wal_record *records;
-    size_t count;
+    const Searchfabric__V1__WalChunkHeader *header; /* in the arena of the decode */
+    const struct sf_wal_record *records;            /* in the arena; in the chunk's order */
+    size_t count;                                   /* of them */
 };
 
 /* Decodes and verifies a whole chunk. Errors: SF_ERR_CORRUPT (anything that does not verify),

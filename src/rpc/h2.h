@@ -28,19 +28,19 @@ typedef void (*sf_h2_ctx_closed_fn)(struct sf_h2_ctx *ctx);
 
 /* What connections of one owner on one loop share. */
 struct sf_h2_ctx {
-    struct sf_loop *loop;
-    void *owner;          /* the owner's, for `closed` */
-    uv_prepare_t prepare; /* flushes before the loop polls */
-    uv_check_t check;     /* flushes after the loop polled */
-    uv_idle_t again;      /* active while `dirty` is not empty: the loop must not sleep */
-    struct sf_h2 *dirty;  /* connections to flush */
-    struct sf_h2 *batch;  /* those of them that are being flushed */
-    size_t scratch_len;   /* bytes made, not yet written */
-    bool scratch_full;    /* a frame did not fit: write first */
-    unsigned open_handles;
-    sf_h2_ctx_closed_fn closed;
-    uint8_t scratch[SF_H2_SCRATCH_BYTES + SF_H2_SLACK_BYTES];
-    char read[64u << 10];
+    struct sf_loop *loop;       /* of all its connections */
+    void *owner;                /* the owner's, for `closed` */
+    uv_prepare_t prepare;       /* flushes before the loop polls */
+    uv_check_t check;           /* flushes after the loop polled */
+    uv_idle_t again;            /* active while `dirty` is not empty: the loop must not sleep */
+    struct sf_h2 *dirty;        /* connections to flush */
+    struct sf_h2 *batch;        /* those of them that are being flushed */
+    size_t scratch_len;         /* bytes made, not yet written */
+    bool scratch_full;          /* a frame did not fit: write first */
+    unsigned open_handles;      /* not closed yet, of the three */
+    sf_h2_ctx_closed_fn closed; /* told when none is open */
+    uint8_t scratch[SF_H2_SCRATCH_BYTES + SF_H2_SLACK_BYTES]; /* what a flush makes */
+    char read[64u << 10];                                     /* what a read brings */
 };
 
 struct sf_h2_ops {
@@ -56,18 +56,18 @@ struct sf_h2_ops {
 
 /* Embedded in the owner's connection. */
 struct sf_h2 {
-    struct sf_h2_ctx *ctx;
-    const struct sf_h2_ops *ops;
-    nghttp2_session *session; /* owned by the owner; may be NULL until the socket is connected */
-    uv_tcp_t tcp;
-    uv_write_t write;
-    uint8_t *stash;       /* bytes that the socket did not take, NULL when none */
-    size_t stash_len;     /* their number */
-    struct sf_h2 *next;   /* in ctx->dirty */
-    int64_t last_recv_ms; /* when bytes came last */
-    const char *reason;   /* why it closes */
-    bool dirty;           /* in ctx->dirty */
-    bool closing;         /* uv_close was called */
+    struct sf_h2_ctx *ctx;       /* of its loop */
+    const struct sf_h2_ops *ops; /* the owner's */
+    nghttp2_session *session;    /* owned by the owner; may be NULL until the socket is connected */
+    uv_tcp_t tcp;                /* the socket */
+    uv_write_t write;            /* of the stash */
+    uint8_t *stash;              /* bytes that the socket did not take, NULL when none */
+    size_t stash_len;            /* their number */
+    struct sf_h2 *next;          /* in ctx->dirty */
+    int64_t last_recv_ms;        /* when bytes came last */
+    const char *reason;          /* why it closes */
+    bool dirty;                  /* in ctx->dirty */
+    bool closing;                /* uv_close was called */
 };
 
 /* `closed` is called after sf_h2_ctx_close, once. */

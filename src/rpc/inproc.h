@@ -12,15 +12,15 @@ struct sf_inproc {
     struct sf_channel base; /* first: what callers hold */
 
     /* immutable */
-    struct sf_clock *clock;
-    struct sf_rpc_registry registry;
-    struct sf_identity identity; /* name owned */
+    struct sf_clock *clock;          /* of deadlines */
+    struct sf_rpc_registry registry; /* what is served */
+    struct sf_identity identity;     /* name owned */
 
     /* atomic */
     atomic_uint refs; /* the owner's and one per open call */
 
     /* under mu */
-    pthread_mutex_t mu;
+    pthread_mutex_t mu;               /* guards what follows */
     struct sf_inproc_stream *streams; /* open ones, doubly linked */
 };
 
