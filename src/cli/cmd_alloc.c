@@ -82,6 +82,34 @@ static void print_ids(const Searchfabric__V1__AllocateIdsSuccessResponse *got)
     printf("schema_generation_token %s\n", got->schema_generation_token);
 }
 
+static int restore_mark(struct sf_cli *cli, int argc, char **argv)
+{
+    return sf_cli_alloc_restore(cli, false, argc, argv);
+}
+
+static int verify(struct sf_cli *cli, int argc, char **argv)
+{
+    return sf_cli_alloc_restore(cli, true, argc, argv);
+}
+
+/* Runs what the first word names; false: it names none. */
+static bool run_named(struct sf_cli *cli, int argc, char **argv, int *out_exit_code)
+{
+    static const struct {
+        const char *name;                                      /* first word */
+        int (*run)(struct sf_cli *cli, int argc, char **argv); /* from that word on */
+    } commands[] = {{"restore-mark", restore_mark},    {"verify", verify},
+                    {"rebuild", sf_cli_alloc_rebuild}, {"gc", sf_cli_alloc_gc},
+                    {"export", sf_cli_alloc_export},   {"explain", sf_cli_alloc_explain}};
+
+    for (size_t i = 0; argc > 1 && i < SF_ARRAY_LEN(commands); i++)
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            *out_exit_code = commands[i].run(cli, argc - 1, argv + 1);
+            return true;
+        }
+    return false;
+}
+
 int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
@@ -103,16 +131,9 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
         NULL,
         NULL};
     struct alloc_args args = {.cli = cli};
-    if (argc > 1 && (strcmp(argv[1], "restore-mark") == 0 || strcmp(argv[1], "verify") == 0))
-        return sf_cli_alloc_restore(cli, strcmp(argv[1], "verify") == 0, argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "rebuild") == 0)
-        return sf_cli_alloc_rebuild(cli, argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "gc") == 0)
-        return sf_cli_alloc_gc(cli, argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "export") == 0)
-        return sf_cli_alloc_export(cli, argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "explain") == 0)
-        return sf_cli_alloc_explain(cli, argc - 1, argv + 1);
+    int exit_code;
+    if (run_named(cli, argc, argv, &exit_code))
+        return exit_code;
     args.items = sf_arena_alloc(cli->arena, SF_LIMIT_ALLOC_PLAN_ITEMS *
                                                 sizeof(Searchfabric__V1__AllocationPlanItem *));
     SF_ASSERT(args.items != NULL);
@@ -123,7 +144,7 @@ int sf_cli_alloc(struct sf_cli *cli, int argc, char **argv)
     if (args.count == 0)
         add_item(&args, false, 0);
     struct sf_collection_ref ref;
-    int exit_code = sf_cli_resolve_collection(cli, args.path, &ref);
+    exit_code = sf_cli_resolve_collection(cli, args.path, &ref);
     if (exit_code != SF_CLI_OK)
         return exit_code;
     Searchfabric__V1__AllocationPlan plan;
