@@ -336,6 +336,9 @@ static enum sf_err rebuild_page(struct rebuild *b, const struct sf_list_entry *e
                                 size_t count, bool is_state)
 {
     struct sf_alloc_export *x = b->export;
+
+    if (atomic_load(&x->allocator->draining))
+        return sf_diag_set(b->diag, SF_ERR_UNAVAILABLE, "the allocator is stopping");
     struct sf_sql_conn *conn = sf_sql_acquire(x->sql, x->allocator->deps.sched, SF_SQL_WRITE);
     enum sf_err err = sf_sql_begin(conn, b->diag);
     bool begun = err == SF_OK;
@@ -350,38 +353,21 @@ static enum sf_err rebuild_page(struct rebuild *b, const struct sf_list_entry *e
     return err;
 }
 
-/* The rows of all objects below a prefix. */
-static enum sf_err rebuild_prefix(struct rebuild *b, const char *prefix, bool is_state)
+static enum sf_err states_page(void *user, const struct sf_list_entry *entries, size_t count)
 {
-    struct sf_allocator *a = b->export->allocator;
-    struct sf_buf after = {0};
-    size_t count = SF_LIMIT_LIST_PAGE_ENTRIES;
-    enum sf_err err = SF_OK;
+    return rebuild_page(user, entries, count, true);
+}
 
-    while (err == SF_OK && count == SF_LIMIT_LIST_PAGE_ENTRIES) {
-        struct sf_arena *page = sf_arena_new(SF_ALLOC_DECODE_BYTES);
-        struct sf_list_entry *entries = NULL;
-        count = 0;
-        err = sf_store_list_wait(a->deps.store, a->deps.sched, sf_view_str(prefix),
-                                 sf_buf_view(&after), SF_LIMIT_LIST_PAGE_ENTRIES, page, &entries,
-                                 &count);
-        if (err == SF_OK && atomic_load(&a->draining))
-            err = sf_diag_set(b->diag, SF_ERR_UNAVAILABLE, "the allocator is stopping");
-        if (err == SF_OK && count != 0) {
-            err = rebuild_page(b, entries, count, is_state);
-            sf_buf_clear(&after);
-            sf_buf_append(&after, entries[count - 1].key.ptr, entries[count - 1].key.len);
-        }
-        sf_arena_destroy(page);
-    }
-    sf_buf_fini(&after);
-    return err;
+static enum sf_err results_page(void *user, const struct sf_list_entry *entries, size_t count)
+{
+    return rebuild_page(user, entries, count, false);
 }
 
 enum sf_err sf_alloc_export_rebuild(struct sf_alloc_export *x, struct sf_diag *diag,
                                     struct sf_alloc_export_sum *out_sum)
 {
     struct rebuild b = {.export = x, .sum = out_sum, .diag = diag};
+    const struct sf_allocator_deps *deps = &x->allocator->deps;
 
     *out_sum = (struct sf_alloc_export_sum){0};
     sf_sql_close(x->sql);
@@ -392,9 +378,11 @@ enum sf_err sf_alloc_export_rebuild(struct sf_alloc_export *x, struct sf_diag *d
         err = open_database(x, diag);
     b.arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
     if (err == SF_OK)
-        err = rebuild_prefix(&b, SF_ALLOC_STATE_PREFIX, true);
+        err = sf_alloc_each_page_wait(deps->store, deps->sched, SF_ALLOC_STATE_PREFIX, states_page,
+                                      &b);
     if (err == SF_OK)
-        err = rebuild_prefix(&b, SF_ALLOC_REPLAY_PREFIX, false);
+        err = sf_alloc_each_page_wait(deps->store, deps->sched, SF_ALLOC_REPLAY_PREFIX,
+                                      results_page, &b);
     sf_arena_destroy(b.arena);
     if (err != SF_OK && diag->err == SF_OK)
         sf_diag_set(diag, err, "the export was not rebuilt: %s", sf_err_info(err)->meaning);

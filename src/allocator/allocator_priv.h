@@ -616,6 +616,16 @@ SF_MUST_USE enum sf_err sf_alloc_mark_decode(struct sf_view body, struct sf_aren
                                              struct sf_diag *diag,
                                              int64_t *out_restored_at_unix_ms);
 
+/* Gets entries of one page, at least one, in byte order; they are valid during the call. */
+typedef enum sf_err (*sf_alloc_page_fn)(void *user, const struct sf_list_entry *entries,
+                                        size_t count);
+
+/* Lists all keys below `prefix`, page by page, waiting. Ends with the first error of a list
+ * (SF_ERR_UNAVAILABLE) or of `take`. */
+SF_MUST_USE enum sf_err sf_alloc_each_page_wait(struct sf_store *store, struct sf_sched *sched,
+                                                const char *prefix, sf_alloc_page_fn take,
+                                                void *user);
+
 #define SF_ALLOC_RESTORE_MARK_KEY "control/alloc-restore-mark.json"
 
 /* Memory that one decoded object may take. */

@@ -163,32 +163,32 @@ static enum sf_err take_state_key(struct rebuild *b, struct sf_view key)
     return SF_OK;
 }
 
+/* A walk over the keys below a prefix. */
+struct keys {
+    struct rebuild *b;                                          /* whose */
+    enum sf_err (*take)(struct rebuild *b, struct sf_view key); /* gets each */
+};
+
+static enum sf_err take_page(void *user, const struct sf_list_entry *entries, size_t count)
+{
+    const struct keys *keys = user;
+    enum sf_err err = SF_OK;
+
+    for (size_t i = 0; err == SF_OK && i < count; i++) {
+        sf_arena_reset(keys->b->arena);
+        err = keys->take(keys->b, entries[i].key);
+    }
+    return err;
+}
+
 /* Calls `take` for every key below the prefix. */
 static enum sf_err each_key(struct rebuild *b, const char *prefix,
                             enum sf_err (*take)(struct rebuild *b, struct sf_view key))
 {
-    struct sf_buf after = {0};
-    size_t count = SF_LIMIT_LIST_PAGE_ENTRIES;
-    enum sf_err err = SF_OK;
+    struct keys keys = {.b = b, .take = take};
+    enum sf_err err =
+        sf_alloc_each_page_wait(b->options->store, b->options->sched, prefix, take_page, &keys);
 
-    while (err == SF_OK && count == SF_LIMIT_LIST_PAGE_ENTRIES) {
-        struct sf_arena *page = sf_arena_new(SF_ALLOC_DECODE_BYTES);
-        struct sf_list_entry *entries = NULL;
-        count = 0;
-        err = sf_store_list_wait(b->options->store, b->options->sched, sf_view_str(prefix),
-                                 sf_buf_view(&after), SF_LIMIT_LIST_PAGE_ENTRIES, page, &entries,
-                                 &count);
-        for (size_t i = 0; err == SF_OK && i < count; i++) {
-            sf_arena_reset(b->arena);
-            err = take(b, entries[i].key);
-        }
-        if (err == SF_OK && count != 0) {
-            sf_buf_clear(&after);
-            sf_buf_append(&after, entries[count - 1].key.ptr, entries[count - 1].key.len);
-        }
-        sf_arena_destroy(page);
-    }
-    sf_buf_fini(&after);
     if (err != SF_OK && b->diag->err == SF_OK)
         sf_diag_set(b->diag, err, "objects below %s cannot be read", prefix);
     return err;

@@ -300,3 +300,27 @@ enum sf_err sf_alloc_mark_decode(struct sf_view body, struct sf_arena *arena, st
         ((const Searchfabric__V1__AllocRestoreMarkObject *)message)->restored_at_unix_ms;
     return SF_OK;
 }
+
+enum sf_err sf_alloc_each_page_wait(struct sf_store *store, struct sf_sched *sched,
+                                    const char *prefix, sf_alloc_page_fn take, void *user)
+{
+    struct sf_buf after = {0};
+    size_t count = SF_LIMIT_LIST_PAGE_ENTRIES;
+    enum sf_err err = SF_OK;
+
+    while (err == SF_OK && count == SF_LIMIT_LIST_PAGE_ENTRIES) {
+        struct sf_arena *page = sf_arena_new(SF_ALLOC_DECODE_BYTES);
+        struct sf_list_entry *entries = NULL;
+        count = 0;
+        err = sf_store_list_wait(store, sched, sf_view_str(prefix), sf_buf_view(&after),
+                                 SF_LIMIT_LIST_PAGE_ENTRIES, page, &entries, &count);
+        if (err == SF_OK && count != 0) {
+            err = take(user, entries, count);
+            sf_buf_clear(&after);
+            sf_buf_append(&after, entries[count - 1].key.ptr, entries[count - 1].key.len);
+        }
+        sf_arena_destroy(page);
+    }
+    sf_buf_fini(&after);
+    return err;
+}

@@ -128,29 +128,22 @@ static enum sf_err scan_one(struct verify *v, struct sf_view object_key)
     return err;
 }
 
-static enum sf_err scan(struct verify *v)
+static enum sf_err scan_page(void *user, const struct sf_list_entry *entries, size_t count)
 {
-    struct sf_buf after = {0};
-    size_t count = 0;
     enum sf_err err = SF_OK;
 
-    do {
-        struct sf_arena *arena = sf_arena_new(SF_ALLOC_DECODE_BYTES);
-        struct sf_list_entry *entries = NULL;
-        err = sf_store_list_wait(v->store, v->sched, sf_view_str("id-allocator/replay-success/"),
-                                 sf_buf_view(&after), SF_LIMIT_LIST_PAGE_ENTRIES, arena, &entries,
-                                 &count);
-        if (err != SF_OK)
-            sf_diag_set(v->diag, err, "replay objects cannot be listed");
-        for (size_t i = 0; err == SF_OK && i < count; i++)
-            err = scan_one(v, entries[i].key);
-        if (err == SF_OK && count > 0) {
-            sf_buf_clear(&after);
-            sf_buf_append(&after, entries[count - 1].key.ptr, entries[count - 1].key.len);
-        }
-        sf_arena_destroy(arena);
-    } while (err == SF_OK && count == SF_LIMIT_LIST_PAGE_ENTRIES);
-    sf_buf_fini(&after);
+    for (size_t i = 0; err == SF_OK && i < count; i++)
+        err = scan_one(user, entries[i].key);
+    return err;
+}
+
+static enum sf_err scan(struct verify *v)
+{
+    enum sf_err err =
+        sf_alloc_each_page_wait(v->store, v->sched, SF_ALLOC_REPLAY_PREFIX, scan_page, v);
+
+    if (err != SF_OK && v->diag->err == SF_OK)
+        sf_diag_set(v->diag, err, "replay objects cannot be listed");
     return err;
 }
 
