@@ -26,7 +26,8 @@ static const struct sf_cli_command commands[] = {
     {"load", "load a file of documents through the Elasticsearch port", sf_cli_load},
     {"rows", "list the visible rows of a collection", sf_cli_rows},
     {"manifest", "show or repair manifest heads", sf_cli_manifest},
-    {"alloc", "allocate document ids; repair after a restore", sf_cli_alloc},
+    {"alloc", "allocate document ids; explain, clean up, repair what the allocator keeps",
+     sf_cli_alloc},
     {"object", "list and print durable objects", sf_cli_object},
     {"stats", "show statistics and lifecycle windows of a collection", sf_cli_stats},
     {"checkpoint", "cut, list or verify catalog checkpoints", sf_cli_checkpoint},
@@ -55,7 +56,8 @@ static const struct argp_option options[] = {
     {"client-id", OPTION_CLIENT, "TEXT", 0,
      "client id, part of the replay identity (default sfctl)", 0},
     {"timeout", OPTION_TIMEOUT, "MS", 0,
-     "time for one call (default 10000; 600000 for what goes through the whole catalog)", 0},
+     "time for one call (default 10000; 600000 for what goes through the whole catalog or store)",
+     0},
     {0}};
 
 /* What the parser fills. */
