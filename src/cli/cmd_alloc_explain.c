@@ -125,8 +125,11 @@ int sf_cli_alloc_explain(struct sf_cli *cli, int argc, char **argv)
     if (args.words[0] == NULL)
         return sf_cli_usage("alloc explain wants NAMESPACE/COLLECTION");
     int exit_code = SF_CLI_OK;
-    if (!sf_cli_parse_ref(args.words[0], &ref))
+    if (!sf_cli_parse_ref(args.words[0], &ref)) {
+        if (strspn(args.words[0], "0123456789/") == strlen(args.words[0]))
+            return sf_cli_usage("alloc explain wants two ids above 0, or two names");
         exit_code = sf_cli_resolve_collection(cli, args.words[0], &ref);
+    }
     if (exit_code != SF_CLI_OK)
         return exit_code;
     searchfabric__v1__explain_allocator_request__init(&request);

@@ -83,8 +83,10 @@ def test_explain():
     assert lane["leasing"] == "explicit_ids_lately" and "lease" not in lane and int(lane["last_explicit_unix_ms"]) > 0
     assert {b["reason"]: int(b.get("ids", 0)) for b in lane["burned"]} == {
         "explicit_gap": 100, "lost_race": 0, "not_durable": 0, "lease_tail": 98}
-    for bad in ("", "7", "0/1", "1/x", "a/b/c"):
+    for bad in ("", "7", "0/1", "1/2/3", "a"):
         assert SERVER.sfctl("alloc", "explain", bad).returncode == 2, bad
+    unknown = SERVER.sfctl("alloc", "explain", "nobody/nothing")
+    assert unknown.returncode == 1 and b"SF_RESOURCE_NOT_FOUND" in unknown.stderr, unknown
 
 
 def test_many_callers_and_a_kill():
