@@ -264,6 +264,6 @@ static void run_lost_lease(struct sim *sim)
 
 const struct sim_scenario ccs_loss_scripts[] = {
     SCRIPT(missing_shard), SCRIPT(corrupt_shard), SCRIPT(other_shard),
-    SCRIPT(uncut),         SCRIPT(lost_lease),    SCRIPT(lost_record),
+    SCRIPT(uncut),         SCRIPT(lost_lease),    HELD_SCRIPT(lost_record),
 };
 const size_t ccs_loss_script_count = SF_ARRAY_LEN(ccs_loss_scripts);

@@ -409,8 +409,9 @@ static void run_late_batch(struct sim *sim)
 }
 
 const struct sim_scenario ccs_scripts[] = {
-    SCRIPT(outcome_in_doubt),  SCRIPT(late_control), SCRIPT(late_swap),   SCRIPT(late_show),
-    SCRIPT(show_into_rebuild), SCRIPT(given_up),     SCRIPT(lost_commit), SCRIPT(late_look),
-    SCRIPT(late_delete),       SCRIPT(late_rows),    SCRIPT(late_list),   SCRIPT(late_batch),
+    SCRIPT(outcome_in_doubt), SCRIPT(late_control),      SCRIPT(late_swap),
+    SCRIPT(late_show),        SCRIPT(show_into_rebuild), SCRIPT(given_up),
+    SCRIPT(lost_commit),      SCRIPT(late_look),         HELD_SCRIPT(late_delete),
+    HELD_SCRIPT(late_rows),   HELD_SCRIPT(late_list),    HELD_SCRIPT(late_batch),
 };
 const size_t ccs_script_count = SF_ARRAY_LEN(ccs_scripts);

@@ -86,6 +86,12 @@ void script_forget_superseded(struct world *w, struct sf_buf *first);
     {                                                                                              \
         .name = "ccs_" #schedule, .area = "ccs", .run = run_##schedule, .most_seeds = 60           \
     }
+/* The same, of a schedule that must find the first owner alive where it is held. */
+#define HELD_SCRIPT(schedule)                                                                      \
+    {                                                                                              \
+        .name = "ccs_" #schedule, .area = "ccs", .run = run_##schedule, .most_seeds = 60,          \
+        .own_crashes = true                                                                        \
+    }
 
 /* ccs_script.c, ccs_stale.c and ccs_loss.c: their scenarios. */
 extern const struct sim_scenario ccs_scripts[];

@@ -481,9 +481,10 @@ static void run_late_start(struct sim *sim)
 }
 
 const struct sim_scenario ccs_stale_scripts[] = {
-    SCRIPT(late_head),       SCRIPT(late_head_swap), SCRIPT(late_head_row), SCRIPT(late_projector),
-    SCRIPT(noted_meanwhile), SCRIPT(late_quota),     SCRIPT(late_name),     SCRIPT(late_statistics),
-    SCRIPT(late_removals),   SCRIPT(late_boundary),  SCRIPT(late_append),   SCRIPT(late_shard),
-    SCRIPT(late_snapshot),   SCRIPT(late_start),     SCRIPT(late_claim),
+    HELD_SCRIPT(late_head),      HELD_SCRIPT(late_head_swap),  HELD_SCRIPT(late_head_row),
+    HELD_SCRIPT(late_projector), HELD_SCRIPT(noted_meanwhile), HELD_SCRIPT(late_quota),
+    HELD_SCRIPT(late_name),      HELD_SCRIPT(late_statistics), HELD_SCRIPT(late_removals),
+    HELD_SCRIPT(late_boundary),  HELD_SCRIPT(late_append),     HELD_SCRIPT(late_shard),
+    HELD_SCRIPT(late_snapshot),  SCRIPT(late_start),           HELD_SCRIPT(late_claim),
 };
 const size_t ccs_stale_script_count = SF_ARRAY_LEN(ccs_stale_scripts);

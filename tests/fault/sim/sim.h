@@ -209,6 +209,8 @@ struct sim_scenario {
                                      passed; NULL = none */
     uint64_t most_seeds;          /* a scripted schedule: of all scenarios together it runs under no
                                      higher seed; 0 = any, and any when it is asked for by name */
+    bool own_crashes; /* a scripted schedule that crashes or holds its processes itself and checks
+                         that it did: --crash-points, which would end them before, leaves it out */
 };
 
 /* main of a simulator binary; see `--help`. */

@@ -213,6 +213,8 @@ static bool wanted(const struct command *c, const struct sim_scenario *s)
 {
     if (c->scenario != NULL && strcmp(c->scenario, s->name) != 0)
         return false;
+    if (c->crash_points && s->own_crashes)
+        return false;
     if (running_mutant == SF_MUTANT_ID_NONE)
         return true;
     return s->area != NULL && strcmp(s->area, sf_mutant_info(running_mutant)->area) == 0;
